@@ -1,0 +1,32 @@
+"""The outcome of looking at one request: what routing and the breaker work on."""
+
+from dataclasses import dataclass
+
+from gateway.hookcost.cost import HookCost
+from gateway.hookcost.features import Features
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A body that must not reach an engine. `message` says what was wrong and where; `param` is the offending field."""
+
+    status: int
+    code: str
+    message: str
+    param: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """Features, predicted cost and the two signatures of one request.
+
+    signature:   the cost shape, `s1-` and 16 hex digits; equal for requests that cost alike, never a hash of the prompt.
+    grammar_key: what the engine's grammar cache would hold as one grammar, `g1-` and 16 hex digits, or "" without one.
+    refusal:     set when the body must be answered with an error instead of being routed.
+    """
+
+    features: Features
+    cost: HookCost
+    signature: str
+    grammar_key: str = ""
+    refusal: Refusal | None = None

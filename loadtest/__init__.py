@@ -1,0 +1,1 @@
+"""Workloads, load clients and benchmarks. Imports nothing of `gateway`."""

@@ -1,0 +1,1 @@
+"""What runs beside and inside an engine. Imports nothing of `gateway`."""
