@@ -1,0 +1,43 @@
+"""What can go wrong between us and an upstream, in words that blame the right party."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class FailureKind(StrEnum):
+    connect_failed = "connect_failed"
+    """Refused, unreachable, TLS or name resolution failed: the request was never written."""
+    connect_timeout = "connect_timeout"
+    stale = "stale"
+    """A pooled connection was closed before the first response byte: the server's idle limit, not a fault."""
+    closed_early = "closed_early"
+    """A fresh connection was closed before the first response byte."""
+    first_byte_timeout = "first_byte_timeout"
+    bad_response = "bad_response"
+    """The upstream does not speak HTTP/1.1 as we understand it."""
+    died = "died"
+    """The connection was lost in mid-response."""
+    idle_timeout = "idle_timeout"
+    """The response stopped in the middle for too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failed attempt. `detail` is for people and names the upstream; it never quotes a body."""
+
+    kind: FailureKind
+    detail: str
+
+    @property
+    def unprocessed(self) -> bool:
+        """The upstream cannot have worked on the request, or gave no sign of it on a connection it was closing."""
+        return self.kind in _UNPROCESSED
+
+    @property
+    def status(self) -> int:
+        """What a client is told when nothing else can be tried."""
+        return 504 if self.kind in _TIMED_OUT else 502
+
+
+_UNPROCESSED = frozenset((FailureKind.connect_failed, FailureKind.connect_timeout, FailureKind.stale))
+_TIMED_OUT = frozenset((FailureKind.connect_timeout, FailureKind.first_byte_timeout, FailureKind.idle_timeout))

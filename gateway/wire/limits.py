@@ -1,0 +1,39 @@
+"""How much, and how long, the wire tolerates."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes in bytes; `max_connections` counts client connections, 0 for no limit."""
+
+    max_header_bytes: int = 64 * 1024
+    max_body_bytes: int = 64 * 1024 * 1024
+    max_connections: int = 0
+    write_high_water_bytes: int = 256 * 1024
+    """Unsent bytes towards one peer above which the other peer is no longer read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds. Checked by one sweep every `SWEEP_S`, so a limit is met that much late at most."""
+
+    header_s: float = 10.0
+    """From the first byte of a request to the end of its header."""
+    body_s: float = 60.0
+    """Between two reads of a request body."""
+    connect_s: float = 2.0
+    first_byte_s: float = 600.0
+    """From the request written to the first byte of the response."""
+    stream_idle_s: float = 300.0
+    """Between two reads of a response, or with a client that takes nothing."""
+    keepalive_s: float = 75.0
+    """A client connection without a request."""
+    upstream_idle_s: float = 4.0
+    """A pooled upstream connection without an exchange; below the 5 s after which uvicorn closes."""
+    drain_s: float = 30.0
+    linger_s: float = 5.0
+    """How long the rest of a refused request is read and dropped so that its client can read the answer."""
+
+
+SWEEP_S = 0.25

@@ -1,0 +1,76 @@
+"""Heads of HTTP/1.1 messages: which headers go on to the other side, and how a head is spelled.
+
+RFC 9110 section 7.6.1 names the hop-by-hop headers; a `Connection` header can name more.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TypeAlias
+
+import orjson
+
+Headers: TypeAlias = list[tuple[bytes, bytes]]
+
+HOP_BY_HOP = frozenset(
+    (
+        b"connection",
+        b"keep-alive",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    )
+)
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
+
+_REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
+_STATUS_LINES = {code: b"HTTP/1.1 %d %b\r\n" % (code, reason) for code, reason in _REASONS.items()}
+
+
+def status_line(status: int) -> bytes:
+    """The status line, CRLF included; an unknown code gets an empty reason phrase."""
+    return _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+
+
+def connection_options(values: Iterable[bytes]) -> frozenset[bytes]:
+    """Lower-case options of all `Connection` headers of a message."""
+    return frozenset(option.strip().lower() for value in values for option in value.split(b","))
+
+
+def chunk(data: bytes) -> bytes:
+    """One chunk of the chunked coding; `data` must not be empty, since an empty chunk ends the body."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A complete response of our own. `headers` is spelled out: zero or more `name: value` CRLF lines."""
+
+    status: int
+    body: bytes = b""
+    content_type: bytes = b"application/json"
+    headers: bytes = b""
+
+
+def error_reply(
+    status: int,
+    message: str,
+    code: str,
+    *,
+    error_type: str | None = None,
+    param: str | None = None,
+    headers: bytes = b"",
+) -> Reply:
+    """An error in the shape of OpenAI's API, which clients of every dialect know how to show."""
+    return Reply(status, error_document(status, message, code, error_type=error_type, param=param), headers=headers)
+
+
+def error_document(
+    status: int, message: str, code: str, *, error_type: str | None = None, param: str | None = None
+) -> bytes:
+    """The JSON of an error: `{"error": {"message", "type", "param", "code"}}`."""
+    kind = error_type or ("server_error" if status >= 500 else "invalid_request_error")
+    return orjson.dumps({"error": {"message": message, "type": kind, "param": param, "code": code}})
