@@ -1,0 +1,120 @@
+"""What the parts of a configuration demand of each other: names that must exist, be unique, or lead somewhere.
+
+Works on a configuration whose shape is right already; returns findings, decides nothing.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gateway.control.document import Document, Location
+from gateway.control.problem import Problem, shown
+from gateway.routing.conditions import ConditionError, compile_condition
+from gateway.routing.router import DEFAULT_RULE
+
+if TYPE_CHECKING:
+    from gateway.control.config import Config
+
+
+def cross_check(config: "Config", document: Document) -> tuple[list[Problem], list[Problem]]:
+    """All errors and all warnings, each in the order of the file."""
+    errors = [*_pool_names(config, document), *_spill_cycles(config, document)]
+    errors += [*_replicas(config, document), *_rules(config, document)]
+    warnings = [*_unreachable_rules(config, document), *_unused_pools(config, document)]
+    return _in_order(errors), _in_order(warnings)
+
+
+def _in_order(problems: list[Problem]) -> list[Problem]:
+    return sorted(problems, key=lambda problem: (problem.line, problem.column))
+
+
+def _pool_references(config: "Config") -> Iterator[tuple[Location, str]]:
+    yield ("default_pool",), config.default_pool
+    for at, rule in enumerate(config.rules):
+        yield ("rules", at, "pool"), rule.pool
+    for name, pool in config.pools.items():
+        if pool.when_unavailable.spill is not None:
+            yield ("pools", name, "when_unavailable", "spill"), pool.when_unavailable.spill
+
+
+def _pool_names(config: "Config", document: Document) -> Iterator[Problem]:
+    for location, name in _pool_references(config):
+        if name not in config.pools:
+            yield document.problem(location, f"one of the pools {', '.join(config.pools)}", shown(name))
+
+
+def _spill_cycles(config: "Config", document: Document) -> Iterator[Problem]:
+    reported: set[str] = set()
+    for start in config.pools:
+        chain = [start]
+        while (target := _spill(config, chain[-1])) is not None and target not in chain:
+            chain.append(target)
+        if target is None or target in reported:
+            continue
+        circle = chain[chain.index(target) :]
+        reported.update(circle)
+        way = " → ".join([*circle, target])
+        hint = "let the last pool reject"
+        yield document.problem(
+            ("pools", circle[-1], "when_unavailable", "spill"), "a pool that does not lead back", way, hint
+        )
+
+
+def _spill(config: "Config", pool: str) -> str | None:
+    return config.pools[pool].when_unavailable.spill if pool in config.pools else None
+
+
+def _replicas(config: "Config", document: Document) -> Iterator[Problem]:
+    names: dict[str, str] = {}
+    urls: dict[str, str] = {}
+    for pool_name, pool in config.pools.items():
+        for at, replica in enumerate(pool.replicas):
+            location: Location = ("pools", pool_name, "replicas", at)
+            here = f"pools.{pool_name}.replicas[{at}]"
+            url = str(replica.url)
+            if url in urls:
+                yield document.problem(location, "each replica once", f"{url}, as in {urls[url]}")
+            elif replica.label in names:
+                found = f"{replica.label!r}, as in {names[replica.label]}"
+                yield document.problem((*location, "name"), "a name of its own for each replica", found)
+            urls.setdefault(url, here)
+            names.setdefault(replica.label, here)
+
+
+def _rules(config: "Config", document: Document) -> Iterator[Problem]:
+    names: dict[str, int] = {}
+    for at, rule in enumerate(config.rules):
+        location: Location = ("rules", at)
+        if rule.name in names:
+            found = f"{rule.name!r}, as in rules[{names[rule.name]}]"
+            yield document.problem((*location, "name"), "a name of its own for each rule", found)
+        elif rule.name == DEFAULT_RULE and rule.when:
+            hint = "that name is kept for what no other rule takes"
+            yield document.problem(
+                (*location, "name"), "another name for a rule with conditions", shown(rule.name), hint
+            )
+        names.setdefault(rule.name, at)
+        for key, wanted in rule.when.items():
+            try:
+                compile_condition(key, wanted)
+            except ConditionError as error:
+                unknown = error.found == key
+                found = "an unknown condition" if unknown else shown(error.found)
+                yield document.problem((*location, "when", key), error.expected, found, error.hint, at_key=unknown)
+
+
+def _unreachable_rules(config: "Config", document: Document) -> Iterator[Problem]:
+    catch_all: str | None = None
+    for at, rule in enumerate(config.rules):
+        if catch_all is not None:
+            expected = f"a rule that can match: {catch_all!r} before it has no conditions and takes every request"
+            yield document.problem(("rules", at, "name"), expected, shown(rule.name), f"move it above {catch_all!r}")
+        elif not rule.when:
+            catch_all = rule.name
+
+
+def _unused_pools(config: "Config", document: Document) -> Iterator[Problem]:
+    used = {name for _, name in _pool_references(config)}
+    for name in config.pools:
+        if name not in used:
+            found = "a pool that no rule, spill or default_pool names"
+            yield document.problem(("pools", name), "a pool that takes requests", found, at_key=True)

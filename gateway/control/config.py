@@ -1,0 +1,197 @@
+"""The configuration: what the YAML may say, with every default, and the way from a file to a checked `Config`.
+
+Owns the shape of each part. What one part demands of another is checks.py; turning it into routing objects is
+assembly.py. All durations end in `_s` (seconds), all sizes in `_bytes`.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+
+from gateway.control.checks import cross_check
+from gateway.control.document import Document, parse_document, read_document
+from gateway.control.network import Address, AddressError, Origin, parse_address, parse_origin
+from gateway.control.problem import ConfigError, Problem
+from gateway.control.validation import NAME_PATTERN, PATH_PATTERN, custom_error, to_problem
+
+# Names become header values and metric labels.
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+Size = Annotated[int, Field(ge=1)]
+
+
+def _parsed(parse: Callable[[object], Address | Origin]) -> BeforeValidator:
+    def validate(value: object) -> Address | Origin:
+        if isinstance(value, Address | Origin):
+            return value
+        try:
+            return parse(value)
+        except AddressError as error:
+            raise custom_error(error.expected, error.hint) from None
+
+    return BeforeValidator(validate)
+
+
+ListenAddress = Annotated[Address, _parsed(parse_address)]
+ReplicaUrl = Annotated[Origin, _parsed(parse_origin)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class AdminConfig(_Part):
+    """The admin port: health, metrics and the API. It has no login, so it belongs on a private address."""
+
+    listen: ListenAddress = Address("127.0.0.1", 8081)
+
+
+class LimitsConfig(_Part):
+    """What a client may send: more gets 431 (header) or 413 (body)."""
+
+    max_header_bytes: Size = 64 * 1024
+    max_body_bytes: Size = 64 * 1024 * 1024
+
+
+class TimeoutsConfig(_Part):
+    """How long the data plane waits for each thing, in seconds.
+
+    header_s:        the whole request header, from its first byte.
+    body_s:          the whole request body.
+    connect_s:       a connection to a replica.
+    first_byte_s:    the first byte of a replica's reply; covers queueing and prefill.
+    stream_idle_s:   between two bytes of a reply.
+    keepalive_s:     a client's connection without a request.
+    upstream_idle_s: an unused connection to a replica is closed then: stay below the engine's limit (uvicorn: 5 s).
+    drain_s:         running requests at a shutdown.
+    """
+
+    header_s: Seconds = 10
+    body_s: Seconds = 60
+    connect_s: Seconds = 2
+    first_byte_s: Seconds = 600
+    stream_idle_s: Seconds = 300
+    keepalive_s: Seconds = 75
+    upstream_idle_s: Seconds = 4
+    drain_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 30
+
+
+class HealthConfig(_Part):
+    """The active check of each replica of a pool: any 200 on `path` means up."""
+
+    path: Annotated[str, StringConstraints(pattern=PATH_PATTERN)] = "/health"
+    interval_s: Seconds = 1
+    timeout_s: Seconds = 2
+    eject_after: Count = 3
+    readmit_after: Count = 1
+
+
+class ReplicaConfig(_Part):
+    """One replica; in the YAML a plain URL is enough."""
+
+    url: ReplicaUrl
+    name: Name | None = None
+
+    @property
+    def label(self) -> str:
+        """The name, or `host:port` where none is given."""
+        return self.name or self.url.authority
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_url(cls, value: object) -> object:
+        return {"url": value} if isinstance(value, str) else value
+
+
+class RejectConfig(_Part):
+    """Answer 503 with this `Retry-After`."""
+
+    retry_after_s: Annotated[int, Field(ge=1, le=3600)] = 1
+
+
+class UnavailableConfig(_Part):
+    """What happens while no replica is available: `reject`, `{reject: {retry_after_s: N}}` or `{spill: POOL}`."""
+
+    reject: RejectConfig | None = None
+    spill: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_word(cls, value: object) -> object:
+        if value == "reject":
+            return {"reject": {}}
+        if isinstance(value, UnavailableConfig) or (isinstance(value, dict) and len(value) == 1):
+            return value
+        raise custom_error("reject or {spill: POOL}")
+
+
+class PoolConfig(_Part):
+    """Replicas that serve one role."""
+
+    engine: Literal["sglang", "vllm", "other"] = "sglang"
+    replicas: Annotated[list[ReplicaConfig], Field(min_length=1)]
+    step_budget_us: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    when_unavailable: UnavailableConfig = UnavailableConfig(reject=RejectConfig())
+    health: HealthConfig = HealthConfig()
+
+
+class RuleConfig(_Part):
+    """Requests for which all of `when` holds go to `pool`; gateway/routing/variables.py lists the conditions."""
+
+    name: Name
+    when: dict[str, Any] = {}
+    pool: str
+
+
+class Config(_Part):
+    """A whole configuration, checked. `warnings` are findings that do not keep it from being used."""
+
+    listen: ListenAddress = Address("127.0.0.1", 8080)
+    admin: AdminConfig = AdminConfig()
+    default_pool: str
+    limits: LimitsConfig = LimitsConfig()
+    timeouts: TimeoutsConfig = TimeoutsConfig()
+    pools: Annotated[dict[Name, PoolConfig], Field(min_length=1)]
+    rules: list[RuleConfig] = []
+
+    _warnings: tuple[Problem, ...] = PrivateAttr(())
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """Findings that deserve a look: rules that never match, pools that nothing uses."""
+        return self._warnings
+
+
+def load_config(path: Path | str) -> Config:
+    """Read and check a configuration file. Raises ConfigError with everything that is wrong."""
+    return _config(read_document(Path(path)))
+
+
+def parse_config(text: str, file: str = "<text>") -> Config:
+    """Check a configuration given as text. Raises ConfigError; `file` is what its problems name."""
+    return _config(parse_document(file, text))
+
+
+def _config(document: Document) -> Config:
+    try:
+        config = Config.model_validate(document.data)
+    except ValidationError as error:
+        problems = [to_problem(Config, document, details) for details in error.errors(include_url=False)]
+        raise ConfigError(sorted(problems, key=lambda problem: (problem.line, problem.column))) from None
+    errors, warnings = cross_check(config, document)
+    if errors:
+        raise ConfigError(errors)
+    config._warnings = tuple(warnings)
+    return config

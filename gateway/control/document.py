@@ -1,0 +1,194 @@
+"""A YAML file as plain data plus the place of every key, so that a later check can point at the line.
+
+Stricter than YAML where YAML hides mistakes: duplicate keys, keys that are no strings and second documents are errors.
+Knows nothing of what the keys mean.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gateway.control.problem import ConfigError, Problem, shown
+
+Location = tuple[str | int, ...]
+"""The way to a value from the top of the document: keys and list positions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in the file, counted from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The data of one file; `keys` and `values` say where each key and each value begins."""
+
+    file: str
+    data: object
+    keys: Mapping[Location, Mark]
+    values: Mapping[Location, Mark]
+
+    def problem(
+        self,
+        location: Location,
+        expected: str,
+        found: str | None = None,
+        hint: str | None = None,
+        *,
+        at_key: bool = False,
+    ) -> Problem:
+        """A finding at `location`, or at what encloses it where the file has no such place."""
+        marks = self.keys if at_key else self.values
+        place = location
+        while place not in marks:
+            place = place[:-1]
+            marks = self.keys  # what encloses a missing thing is best found by its key
+            if not place:
+                break
+        mark = marks.get(place) or Mark(1, 1)
+        return Problem(self.file, mark.line, mark.column, key_path(location), expected, found, hint)
+
+
+def key_path(location: Location) -> str:
+    """`("rules", 2, "when", "step_us")` as `rules[2].when.step_us`."""
+    path = ""
+    for step in location:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
+    return path
+
+
+def read_document(path: Path) -> Document:
+    """Read and parse a file. Raises ConfigError when it can't be read or is no YAML mapping."""
+    file = str(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError([Problem(file, 1, 1, "", "a readable file", "no such file")]) from None
+    except OSError as error:
+        raise ConfigError([Problem(file, 1, 1, "", "a readable file", error.strerror)]) from None
+    except UnicodeDecodeError as error:
+        problem = Problem(file, 1, 1, "", "UTF-8 text", f"byte 0x{error.object[error.start]:02x} at {error.start}")
+        raise ConfigError([problem]) from None
+    return parse_document(file, text)
+
+
+def parse_document(file: str, text: str) -> Document:
+    """Parse the text of a file; `file` is only named in findings. Raises ConfigError."""
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            raise ConfigError([Problem(file, 1, 1, "", "a configuration", "an empty file")])
+        builder = _Builder(file, loader)
+        data = builder.build(node, ())
+    except yaml.YAMLError as error:
+        raise ConfigError([_syntax_problem(file, text, error)]) from None
+    finally:
+        loader.dispose()
+    if not isinstance(data, dict):
+        builder.problems.append(Problem(file, 1, 1, "", "a mapping of keys to values", shown(data)))
+    if builder.problems:
+        raise ConfigError(builder.problems)
+    return Document(file, data, builder.keys, builder.values)
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML with the numbers of YAML 1.2."""
+
+
+# YAML 1.1 reads 1e6 as text, 010 as eight, 12:30 to base 60 and 2026-01-01 as a date: nobody means that here.
+_REPLACED = {f"tag:yaml.org,2002:{name}" for name in ("int", "float", "timestamp")}
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _REPLACED]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_NUMBER_STARTS = list("-+.0123456789")
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)$")
+_FLOAT = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$")
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INTEGER, _NUMBER_STARTS)
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, _NUMBER_STARTS)
+
+
+class _Builder:
+    """Turns nodes into data, notes where everything stands, and collects what the YAML library would let pass."""
+
+    def __init__(self, file: str, loader: _Loader) -> None:
+        self.problems: list[Problem] = []
+        self.keys: dict[Location, Mark] = {}
+        self.values: dict[Location, Mark] = {}
+        self._file = file
+        self._loader = loader
+        self._open: set[int] = set()
+
+    def build(self, node: yaml.Node, location: Location) -> Any:
+        self.values[location] = _mark(node)
+        if isinstance(node, yaml.ScalarNode):
+            return self._loader.construct_object(node)
+        if id(node) in self._open:
+            self._problem(node, location, "a value that does not contain itself", "an alias to what encloses it")
+            return None
+        self._open.add(id(node))
+        try:
+            if isinstance(node, yaml.MappingNode):
+                return self._mapping(node, location)
+            return self._sequence(node, location)
+        finally:
+            self._open.remove(id(node))
+
+    def _sequence(self, node: Any, location: Location) -> list[Any]:
+        items = []
+        for at, item in enumerate(node.value):
+            self.keys[(*location, at)] = _mark(item)
+            items.append(self.build(item, (*location, at)))
+        return items
+
+    def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Any]:
+        data: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = key_node.value
+            if key_node.tag != "tag:yaml.org,2002:str":
+                hint = (
+                    f"put the key in quotes: {key!r}" if isinstance(key_node, yaml.ScalarNode) and key != "<<" else None
+                )
+                found = shown(key) if isinstance(key_node, yaml.ScalarNode) else "a list or mapping"
+                self._problem(key_node, location, "a key that is plain text", found, hint)
+                continue
+            place = (*location, key)
+            if key in data:
+                first = self.keys[place]
+                self._problem(key_node, place, "each key once", f"a second one (the first is on line {first.line})")
+                continue
+            self.keys[place] = _mark(key_node)
+            data[key] = self.build(value_node, place)
+        return data
+
+    def _problem(self, node: yaml.Node, location: Location, expected: str, found: str, hint: str | None = None) -> None:
+        mark = _mark(node)
+        self.problems.append(Problem(self._file, mark.line, mark.column, key_path(location), expected, found, hint))
+
+
+def _mark(node: yaml.Node) -> Mark:
+    return Mark(node.start_mark.line + 1, node.start_mark.column + 1)
+
+
+def _syntax_problem(file: str, text: str, error: yaml.YAMLError) -> Problem:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    said = getattr(error, "problem", None) or str(error).splitlines()[0]
+    if mark is None:
+        return Problem(file, 1, 1, "", "valid YAML", said)
+    line = text.splitlines()[mark.line] if mark.line < len(text.splitlines()) else ""
+    hint = None
+    if re.search(r":\s*[>|]=?\s*\d", line):
+        hint = 'put comparisons in quotes, as in step_us: ">300"'
+    elif "\t" in line[: len(line) - len(line.lstrip())]:
+        hint = "indent with spaces"
+    elif re.search(r":\s*[*!&%@`]", line):
+        hint = "put a value that begins with a special character in quotes"
+    return Problem(file, mark.line + 1, mark.column + 1, "", "valid YAML", said, hint)

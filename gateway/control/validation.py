@@ -1,0 +1,83 @@
+"""From pydantic's findings to ours: what was expected, in words for people, and the line where it stands.
+
+Knows no particular key of the configuration, only how models and their errors are built.
+"""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from gateway.control.document import Document, Location
+from gateway.control.problem import Problem, shown
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
+PATH_PATTERN = r"^/[!-~]*$"
+
+_EXPECTED: Mapping[str, str] = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "dict_type": "a mapping of keys to values",
+    "model_type": "a mapping of keys to values",
+    "list_type": "a list",
+    "greater_than": "a number above {gt:g}",
+    "greater_than_equal": "a number of at least {ge:g}",
+    "less_than_equal": "a number of at most {le:g}",
+    "too_short": "at least {min_length}",
+    "literal_error": "{expected}",
+    "custom": "{expected}",
+}
+_EXPECTED_BY_PATTERN: Mapping[str, str] = {
+    NAME_PATTERN: "a name of letters, digits and . _ : - that begins with a letter or digit",
+    PATH_PATTERN: "a path that begins with / and holds no space",
+}
+
+
+def custom_error(expected: str, hint: str | None = None) -> PydanticCustomError:
+    """What a validator of ours raises: `expected` and `hint` go into the problem as they are."""
+    return PydanticCustomError("custom", "{expected}", {"expected": expected, "hint": hint})
+
+
+def to_problem(model: type[BaseModel], document: Document, error: ErrorDetails) -> Problem:
+    """The finding behind one error of validating `document` as a `model`."""
+    kind, context, value = error["type"], error.get("ctx", {}), error["input"]
+    location: Location = error["loc"]
+    at_key = location[-1:] == ("[key]",)
+    if at_key:
+        location = location[:-1]
+    if kind == "extra_forbidden":
+        known = list(_model_at(model, location[:-1]).model_fields)
+        near = get_close_matches(str(location[-1]), known, n=1)
+        hint = f"did you mean {near[0]}?" if near else None
+        return document.problem(location, f"one of {', '.join(known)}", "an unknown key", hint, at_key=True)
+    if kind == "missing":
+        return document.problem(location, "a value, for this key is required", "nothing")
+    if kind == "string_pattern_mismatch":
+        pattern = context["pattern"]
+        expected = _EXPECTED_BY_PATTERN.get(pattern, f"text that matches {pattern}")
+    else:
+        expected = _EXPECTED[kind].format_map(context) if kind in _EXPECTED else error["msg"]
+    return document.problem(location, expected, shown(value), context.get("hint"), at_key=at_key)
+
+
+def _model_at(model: type[BaseModel], location: Location) -> type[BaseModel]:
+    """The model of the mapping at `location` in a document that is a `model`."""
+    annotation: Any = model
+    for step in location:
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            annotation = _plain(annotation.model_fields[str(step)].annotation)
+        else:  # an entry of a list or of a mapping
+            annotation = _plain(get_args(annotation)[-1])
+    found: type[BaseModel] = annotation
+    return found
+
+
+def _plain(annotation: Any) -> Any:
+    """`X` for `X | None`."""
+    parts = [part for part in get_args(annotation) if part is not type(None)]
+    return parts[0] if type(None) in get_args(annotation) else annotation

@@ -1,0 +1,14 @@
+"""What a rule may look at: one request after its classification."""
+
+from dataclasses import dataclass
+
+from gateway.hookcost.classification import Classification
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRequest:
+    """Method and path as the client sent them (the path without its query), and what the body means."""
+
+    method: str
+    path: str
+    classification: Classification
