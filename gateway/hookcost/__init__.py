@@ -2,3 +2,11 @@
 
 Pure: no I/O, no clock, nothing of ours imported. The way in is `classify(path, body)`.
 """
+
+from gateway.hookcost.classification import Classification, Refusal
+from gateway.hookcost.classify import Classifier, classify
+from gateway.hookcost.cost import HookCost
+from gateway.hookcost.features import Api, Features, Grammar
+from gateway.hookcost.paths import api_of
+
+__all__ = ["Api", "Classification", "Classifier", "Features", "Grammar", "HookCost", "Refusal", "api_of", "classify"]

@@ -20,7 +20,8 @@ class Refusal:
 class Classification:
     """Features, predicted cost and the two signatures of one request.
 
-    signature:   the cost shape, `s1-` and 16 hex digits; equal for requests that cost alike, never a hash of the prompt.
+    signature:   the cost shape, `s1-` and 16 hex digits; equal for requests that cost alike, never a hash of the
+                 prompt.
     grammar_key: what the engine's grammar cache would hold as one grammar, `g1-` and 16 hex digits, or "" without one.
     refusal:     set when the body must be answered with an error instead of being routed.
     """

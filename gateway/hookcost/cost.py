@@ -19,7 +19,7 @@ class HookCost:
 
     compile_ms: float = 0.0
     step_us: float = 0.0
-    by_hook: Mapping[str, float] = field(default=_NO_HOOKS)
+    by_hook: Mapping[str, float] = field(default_factory=lambda: _NO_HOOKS)
     heavy: str | None = None
 
 

@@ -51,14 +51,18 @@ class Features:
     """Alternatives per output token (k); 0 with `logprobs` means only the chosen token's."""
     prompt_logprobs: int = -1
     """Alternatives per prompt token; -1: the prompt's logprobs are not asked for."""
+    prompt_logprobs_start: int = 0
+    """First prompt token whose logprobs are asked for."""
     top_k: int = -1
     stop: int = 0
     """Stop strings."""
     stop_bytes: int = 0
+    stop_tokens: int = 0
+    """Entries of `stop_token_ids`."""
     stop_regex: int = 0
     """Stop regular expressions."""
     logit_bias: int = 0
-    """Entries of `logit_bias`."""
+    """Entries of `logit_bias`, `bad_words` and `allowed_token_ids`: what is written into the logits row by index."""
     penalties: bool = False
     custom_logit_processor: bool = False
     return_hidden_states: bool = False
