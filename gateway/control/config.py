@@ -59,17 +59,18 @@ class AdminConfig(_Part):
 
 
 class LimitsConfig(_Part):
-    """What a client may send: more gets 431 (header) or 413 (body)."""
+    """What clients may send: more gets 431 (header) or 413 (body). `max_connections` counts theirs, 0: no limit."""
 
     max_header_bytes: Size = 64 * 1024
     max_body_bytes: Size = 64 * 1024 * 1024
+    max_connections: Annotated[int, Field(ge=0)] = 0
 
 
 class TimeoutsConfig(_Part):
     """How long the data plane waits for each thing, in seconds.
 
     header_s:        the whole request header, from its first byte.
-    body_s:          the whole request body.
+    body_s:          between two reads of a request body.
     connect_s:       a connection to a replica.
     first_byte_s:    the first byte of a replica's reply; covers queueing and prefill.
     stream_idle_s:   between two bytes of a reply.

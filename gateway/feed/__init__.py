@@ -1,0 +1,1 @@
+"""Senses: what the gateway learns about its replicas while it runs."""

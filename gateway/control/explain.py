@@ -1,0 +1,103 @@
+"""What the gateway decides for one request, and why, as one plain object.
+
+The command `steplane explain` and `POST /api/v1/explain` print the same object; both come here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from gateway.hookcost import classify
+from gateway.hookcost.classification import Classification
+from gateway.routing.explanation import RuleVerdict, explain_rules
+from gateway.routing.request import RouteRequest
+from gateway.routing.router import Decision, Router
+
+Explanation = dict[str, Any]
+"""Plain data that JSON can hold; the keys are listed at `explain`."""
+
+
+def explain(router: Router, method: str, path: str, body: bytes) -> Explanation:
+    """The decision for one request with the replicas as they are now.
+
+    pool, route:    where it goes and the rule that said so; null when it goes nowhere.
+    spilled_from:   the rule's own pool where another one stands in for it, else null.
+    refusal:        set when the body is answered with an error instead: `status`, `code`, `message`, `param`.
+    rejection:      set when no pool can take it: `status`, `code`, `message`, `retry_after_s`.
+    signature, grammar_key: the identities of its cost and of its grammar.
+    cost:           `compile_ms`, `step_us`, `by_hook`, `heavy`.
+    features:       all that was read from the body.
+    why:            one sentence.
+    rules:          every rule looked at, with what each condition wanted and saw.
+    """
+    # The same cut as on the way of a real request: rules see the path without its query.
+    path = path.partition("?")[0]
+    classification = classify(path, body)
+    request = RouteRequest(method, path, classification)
+    if classification.refusal is not None:
+        return _object(request, None, ())
+    return _object(request, router.decide(request), explain_rules(router.rules, request))
+
+
+def _object(request: RouteRequest, decision: Decision | None, verdicts: tuple[RuleVerdict, ...]) -> Explanation:
+    classification = request.classification
+    cost = classification.cost
+    pool = decision.pool if decision else None
+    return {
+        "pool": pool.name if pool else None,
+        "route": decision.rule if decision else None,
+        "spilled_from": decision.spilled_from if decision else None,
+        "refusal": asdict(classification.refusal) if classification.refusal else None,
+        "rejection": asdict(decision.rejection) if decision and decision.rejection else None,
+        "signature": classification.signature,
+        "grammar_key": classification.grammar_key,
+        "cost": {
+            "compile_ms": cost.compile_ms,
+            "step_us": cost.step_us,
+            "by_hook": dict(cost.by_hook),
+            "heavy": cost.heavy,
+        },
+        "step_budget_us": pool.step_budget_us if pool else None,
+        "features": asdict(classification.features),
+        "why": _why(classification, decision, verdicts),
+        "rules": [asdict(verdict) for verdict in verdicts],
+    }
+
+
+def _why(classification: Classification, decision: Decision | None, verdicts: tuple[RuleVerdict, ...]) -> str:
+    if decision is None:
+        assert classification.refusal is not None
+        return f"refused with {classification.refusal.status}: {classification.refusal.message}"
+    matched = verdicts[-1]
+    if matched.conditions:
+        seen = " and ".join(f"{each.key} is {_shown(each.actual)}" for each in matched.conditions)
+        wanted = {each.key: each.wanted for each in matched.conditions}
+        why = f"rule {matched.rule!r} takes it: {seen} ({_when(wanted)})"
+    else:
+        why = f"rule {matched.rule!r} takes what no rule before it took"
+    if decision.rejection is not None:
+        return f"{why}; rejected with {decision.rejection.status}: {decision.rejection.message}"
+    if decision.spilled_from is not None:
+        return f"{why}; pool {decision.spilled_from!r} has no available replica"
+    return why
+
+
+def _shown(actual: object) -> str:
+    match actual:
+        case None:
+            return "absent"
+        case bool():
+            return "true" if actual else "false"
+        case float():
+            return f"{actual:.4g}"
+    return str(actual)
+
+
+def _when(wanted: Mapping[str, object]) -> str:
+    return "the rule wants " + ", ".join(f"{key}: {_yaml(value)}" for key, value in wanted.items())
+
+
+def _yaml(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_yaml, value))}]"
+    return ("true" if value else "false") if isinstance(value, bool) else str(value)

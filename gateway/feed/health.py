@@ -1,0 +1,225 @@
+"""Active health checks: asks every replica whether it is up, and sets its `available`.
+
+Owns the probes and the record of each replica's state. Knows no pool, no rule and no request. A replica begins as not
+available and is probed at once, so that it takes traffic from its first good answer on. "Busy" is not "dead": only an
+answer other than 200, a broken connection or silence counts, and silence only after several probes; a refused
+connection is conclusive, since nothing listens there.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from errno import ECONNREFUSED
+from typing import Protocol
+
+import aiohttp
+import structlog
+
+_PROBE_EJECTED_S = 0.25
+"""A replica that is down is asked at least this often, so that it is back well within a second of its restart."""
+
+_START_SPREAD_S = 0.002
+"""First probes of many replicas begin this far apart on average, instead of all in one loop turn."""
+
+_log = structlog.get_logger("steplane.health")
+
+
+class Target(Protocol):
+    """What the monitor needs of a replica."""
+
+    name: str
+    url: str
+    available: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HealthPolicy:
+    """How a replica is checked; durations in seconds, counts in probes in a row."""
+
+    path: str = "/health"
+    interval_s: float = 1.0
+    timeout_s: float = 2.0
+    eject_after: int = 3
+    readmit_after: int = 1
+
+
+@dataclass(slots=True)
+class HealthRecord:
+    """What is known of one replica.
+
+    up:          takes traffic.
+    since:       clock reading of the last change of `up`, or of the start.
+    last_error:  why the last failed probe failed, kept while the replica is down; None when all is well.
+    latency_s:   time of the last good probe.
+    """
+
+    policy: HealthPolicy
+    since: float
+    up: bool = False
+    probes: int = 0
+    failures_in_row: int = 0
+    successes_in_row: int = 0
+    last_error: str | None = None
+    latency_s: float | None = None
+
+    def succeed(self, now: float, latency_s: float) -> bool:
+        """Note a good probe. True when the replica comes up by it."""
+        self.probes += 1
+        self.failures_in_row = 0
+        self.successes_in_row += 1
+        self.latency_s = latency_s
+        if self.up:
+            self.last_error = None
+            return False
+        # The first answer of all needs no confirmation: there was no failure that it would have to outweigh.
+        if self.successes_in_row < self.policy.readmit_after and self.last_error is not None:
+            return False
+        self.up, self.since, self.last_error = True, now, None
+        return True
+
+    def fail(self, now: float, error: str, *, conclusive: bool = False) -> bool:
+        """Note a failed probe. True when the replica goes down by it; `conclusive` does so without waiting for more."""
+        self.probes += 1
+        self.successes_in_row = 0
+        self.failures_in_row += 1
+        self.last_error = error
+        if not self.up or (self.failures_in_row < self.policy.eject_after and not conclusive):
+            return False
+        self.up, self.since = False, now
+        return True
+
+
+@dataclass(slots=True)
+class _Watch:
+    target: Target
+    record: HealthRecord
+    hurry: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set to cut the wait for the next probe short."""
+
+
+class HealthMonitor:
+    """Probes a fixed set of replicas until closed. All methods belong to one event loop."""
+
+    def __init__(
+        self,
+        targets: Iterable[tuple[Target, HealthPolicy]],
+        *,
+        clock: Callable[[], float],
+        random_source: random.Random | None = None,
+    ) -> None:
+        """`clock` gives seconds, and is only read; `random_source` spreads the probes of many replicas over time."""
+        self._clock = clock
+        self._random = random_source or random.Random()
+        self._watches = {id(target): _Watch(target, HealthRecord(policy, since=clock())) for target, policy in targets}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._session: aiohttp.ClientSession | None = None
+        self._unprobed = len(self._watches)
+        self._all_probed = asyncio.Event()
+        if not self._watches:
+            self._all_probed.set()
+
+    async def start(self) -> None:
+        """Begin probing; returns at once."""
+        # A new connection for each probe: it tests that the replica still accepts, and no keep-alive can go stale.
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
+        self._session = aiohttp.ClientSession(
+            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), headers={"user-agent": "steplane-health"}
+        )
+        self._tasks = [
+            asyncio.create_task(self._watch(self._session, watch), name=f"health of {watch.target.name}")
+            for watch in self._watches.values()
+        ]
+
+    async def close(self) -> None:
+        """Stop probing. Replicas keep the state they have."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    @property
+    def all_probed(self) -> bool:
+        """Whether every replica has been probed at least once."""
+        return self._all_probed.is_set()
+
+    async def wait_all_probed(self) -> None:
+        """Return when every replica has been probed at least once."""
+        await self._all_probed.wait()
+
+    def record(self, target: Target) -> HealthRecord:
+        """What is known of a replica. Raises KeyError for one that is not watched."""
+        return self._watches[id(target)].record
+
+    def state_age_s(self, target: Target) -> float:
+        """How long a replica has been up, or down."""
+        return self._clock() - self.record(target).since
+
+    def report_refused(self, target: Target) -> None:
+        """The data plane was refused a connection: eject the replica now, and ask it again soon."""
+        watch = self._watches.get(id(target))
+        if watch is None or not watch.record.up:
+            return
+        self._failed(watch, "connection refused", conclusive=True)
+        watch.hurry.set()
+
+    async def _watch(self, session: aiohttp.ClientSession, watch: _Watch) -> None:
+        interval_s = watch.record.policy.interval_s
+        await asyncio.sleep(self._random.uniform(0, min(interval_s, _START_SPREAD_S * len(self._watches))))
+        while True:
+            await self._probe(session, watch)
+            if watch.record.probes == 1:
+                self._count_probed()
+            pause_s = interval_s if watch.record.up else min(interval_s, _PROBE_EJECTED_S)
+            # Spread by a tenth, so that replicas started together drift apart.
+            await _pause(watch.hurry, pause_s * self._random.uniform(0.9, 1.0))
+
+    def _count_probed(self) -> None:
+        self._unprobed -= 1
+        if self._unprobed == 0:
+            self._all_probed.set()
+
+    async def _probe(self, session: aiohttp.ClientSession, watch: _Watch) -> None:
+        policy = watch.record.policy
+        began = self._clock()
+        try:
+            async with asyncio.timeout(policy.timeout_s):
+                async with session.get(watch.target.url + policy.path, allow_redirects=False) as response:
+                    status = response.status
+        except TimeoutError:
+            self._failed(watch, f"no answer on {policy.path} within {policy.timeout_s:g} s")
+        except Exception as error:  # whatever it is: a probe that can't be made must show, not end the watch
+            refused = isinstance(error, OSError) and error.errno == ECONNREFUSED
+            self._failed(watch, "connection refused" if refused else _said(error), conclusive=refused)
+        else:
+            if status == 200:
+                self._succeeded(watch, self._clock() - began)
+            else:
+                self._failed(watch, f"{policy.path} answered {status}")
+
+    def _succeeded(self, watch: _Watch, latency_s: float) -> None:
+        if watch.record.succeed(self._clock(), latency_s):
+            watch.target.available = True
+            _log.info("replica is up", replica=watch.target.name, url=watch.target.url)
+
+    def _failed(self, watch: _Watch, error: str, *, conclusive: bool = False) -> None:
+        if watch.record.fail(self._clock(), error, conclusive=conclusive):
+            watch.target.available = False
+            _log.warning("replica is down", replica=watch.target.name, url=watch.target.url, error=error)
+
+
+async def _pause(hurry: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await hurry.wait()
+    except TimeoutError:
+        return
+    hurry.clear()
+
+
+def _said(error: Exception) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
