@@ -5,7 +5,7 @@ Errors have the shape of OpenAI's: `{"error": {"message", "type", "code"}}`.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -13,11 +13,14 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import CollectorRegistry
 
 from gateway import __version__
+from gateway.control.config import Config
 from gateway.control.explain import explain
 from gateway.control.metrics import Metrics, create_registry
 from gateway.feed.health import HealthMonitor
+from gateway.hookcost import Classifier
 from gateway.routing.pool import Pool, Reject
 from gateway.routing.replica import Replica
 from gateway.routing.router import Router
@@ -36,19 +39,20 @@ _INDEX = {
 
 @dataclass(frozen=True, slots=True)
 class AdminContext:
-    """What the admin port shows. `is_draining` is asked at each request; `max_body_bytes` limits explained bodies."""
+    """What the admin port shows; `is_draining` is asked at each request."""
 
+    config: Config
     router: Router
     health: HealthMonitor
     metrics: Metrics
+    classifier: Classifier
     is_draining: Callable[[], bool]
-    max_body_bytes: int = 64 * 1024 * 1024
 
 
 def create_admin_app(context: AdminContext) -> web.Application:
     """The application; who runs it also says where it listens."""
-    admin = _Admin(context)
-    app = web.Application(middlewares=[_openai_errors], client_max_size=context.max_body_bytes)
+    admin = _Admin(context, create_registry(context.metrics))
+    app = web.Application(middlewares=[_openai_errors], client_max_size=context.config.limits.max_body_bytes)
     app.router.add_get("/", admin.index)
     app.router.add_get("/healthz", admin.healthz)
     app.router.add_get("/readyz", admin.readyz)
@@ -62,10 +66,7 @@ def create_admin_app(context: AdminContext) -> web.Application:
 @dataclass(slots=True)
 class _Admin:
     context: AdminContext
-    registry: Any = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.registry = create_registry(self.context.metrics, self.context.router)
+    registry: CollectorRegistry
 
     async def index(self, _: web.Request) -> web.Response:
         return _json({"name": "steplane", "version": __version__, "endpoints": _INDEX})
@@ -104,7 +105,8 @@ class _Admin:
     async def explain(self, request: web.Request) -> web.Response:
         path = request.query.get("path", "/v1/chat/completions")
         method = request.query.get("method", "POST").upper()
-        return _json(explain(self.context.router, method, path, await request.read()))
+        body = await request.read()
+        return _json(explain(self.context.router, self.context.classifier, method, path, body))
 
     def _all_replicas(self) -> Iterator[Replica]:
         for pool in self.context.router.pools.values():

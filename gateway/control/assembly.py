@@ -1,9 +1,6 @@
 """From a checked configuration to the objects of the running gateway that choose and check replicas."""
 
-from collections.abc import Iterator
-
 from gateway.control.config import Config, PoolConfig
-from gateway.feed.health import HealthPolicy
 from gateway.routing.pool import Pool, Reject, Spill
 from gateway.routing.replica import Replica
 from gateway.routing.router import Router
@@ -19,17 +16,6 @@ def build_router(config: Config, *, available: bool = False) -> Router:
     pools = {name: _pool(name, pool, available) for name, pool in config.pools.items()}
     rules = [compile_rule(rule.name, rule.pool, rule.when) for rule in config.rules]
     return Router(rules, pools, config.default_pool)
-
-
-def health_targets(config: Config, router: Router) -> Iterator[tuple[Replica, HealthPolicy]]:
-    """Every replica of `router`, which was built from `config`, with how it is to be checked."""
-    for name, pool in router.pools.items():
-        health = config.pools[name].health
-        policy = HealthPolicy(
-            health.path, health.interval_s, health.timeout_s, health.eject_after, health.readmit_after
-        )
-        for replica in pool.replicas:
-            yield replica, policy
 
 
 def _pool(name: str, config: PoolConfig, available: bool) -> Pool:

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from gateway.hookcost import classify
-from gateway.hookcost.classification import Classification
+from gateway.hookcost import Classification, Classifier
 from gateway.routing.explanation import RuleVerdict, explain_rules
 from gateway.routing.request import RouteRequest
 from gateway.routing.router import Decision, Router
@@ -17,7 +16,7 @@ Explanation = dict[str, Any]
 """Plain data that JSON can hold; the keys are listed at `explain`."""
 
 
-def explain(router: Router, method: str, path: str, body: bytes) -> Explanation:
+def explain(router: Router, classifier: Classifier, method: str, path: str, body: bytes) -> Explanation:
     """The decision for one request with the replicas as they are now.
 
     pool, route:    where it goes and the rule that said so; null when it goes nowhere.
@@ -32,7 +31,7 @@ def explain(router: Router, method: str, path: str, body: bytes) -> Explanation:
     """
     # The same cut as on the way of a real request: rules see the path without its query.
     path = path.partition("?")[0]
-    classification = classify(path, body)
+    classification = classifier.classify(path, body)
     request = RouteRequest(method, path, classification)
     if classification.refusal is not None:
         return _object(request, None, ())

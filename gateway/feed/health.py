@@ -96,6 +96,7 @@ class _Watch:
     record: HealthRecord
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
     """Set to cut the wait for the next probe short."""
+    came_up: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class HealthMonitor:
@@ -150,6 +151,11 @@ class HealthMonitor:
         """Return when every replica has been probed at least once."""
         await self._all_probed.wait()
 
+    async def wait_all_up(self) -> None:
+        """Return when every replica has been up at least once."""
+        for watch in self._watches.values():
+            await watch.came_up.wait()
+
     def record(self, target: Target) -> HealthRecord:
         """What is known of a replica. Raises KeyError for one that is not watched."""
         return self._watches[id(target)].record
@@ -203,6 +209,7 @@ class HealthMonitor:
     def _succeeded(self, watch: _Watch, latency_s: float) -> None:
         if watch.record.succeed(self._clock(), latency_s):
             watch.target.available = True
+            watch.came_up.set()
             _log.info("replica is up", replica=watch.target.name, url=watch.target.url)
 
     def _failed(self, watch: _Watch, error: str, *, conclusive: bool = False) -> None:
