@@ -72,8 +72,10 @@ class Metrics(Collector):
         self._refusals: Counter[str] = Counter()
         self._clients_left = 0
 
-    def finished(self, exchange: FinishedExchange, decision: Decision) -> None:
-        """An exchange that was routed is over: answered, broken, or left by its client."""
+    def finished(self, exchange: FinishedExchange, decision: Decision | None) -> None:
+        """An exchange is over: answered, broken, or left by its client. One that was never routed is not counted."""
+        if decision is None:
+            return
         self._requests[decision, exchange.status // 100] += 1
         if exchange.client_left:
             self._clients_left += 1

@@ -26,9 +26,9 @@ class Rejection:
     retry_after_s: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Decision:
-    """Where a request goes: either `pool` is set, or `rejection`.
+    """Where a request goes: either `pool` is set, or `rejection`. The router has one object for each; compare by `is`.
 
     rule:         the rule that matched.
     spilled_from: the rule's own pool, where another one stands in for it.
