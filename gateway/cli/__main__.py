@@ -1,0 +1,5 @@
+"""`python -m gateway.cli` is `steplane`."""
+
+from gateway.cli import main
+
+main()

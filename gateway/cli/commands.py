@@ -1,0 +1,77 @@
+"""The commands and their options. What each one does is in the module of its name."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="steplane",
+    help="Reverse proxy for SGLang and vLLM that routes by what a request costs the engine's step thread.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+ConfigFile = Annotated[Path, typer.Option("--config", "-c", metavar="FILE", help="Configuration (YAML).")]
+Port = Annotated[int, typer.Option(min=0, max=65535, metavar="PORT", help="Port for clients; 0: any free one.")]
+AdminPort = Annotated[int, typer.Option(min=0, max=65535, metavar="PORT", help="Port for health, metrics and the API.")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from gateway import __version__
+
+        typer.echo(f"steplane {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def steplane(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Where options of all commands would go."""
+
+
+@app.command()
+def up(port: Port = 8080, admin_port: AdminPort = 8081) -> None:
+    """Start three simulated replicas and the gateway in front of them; Ctrl-C stops all."""
+    from gateway.cli.up import run
+
+    run(port, admin_port)
+
+
+@app.command()
+def serve(config: ConfigFile) -> None:
+    """Run the gateway in front of replicas that already run."""
+    from gateway.cli.serve import run
+
+    run(config)
+
+
+@app.command()
+def check(config: ConfigFile) -> None:
+    """Check a configuration: every mistake with file, line, key and what was expected."""
+    from gateway.cli.check import run
+
+    run(config)
+
+
+@app.command()
+def explain(
+    file: Annotated[str, typer.Argument(metavar="FILE|-", help="A request body (JSON); - reads it from stdin.")],
+    path: Annotated[str, typer.Option(help="Path that the request is sent to.")] = "/v1/chat/completions",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", metavar="FILE", help="Configuration; without it the embedded one.")
+    ] = None,
+) -> None:
+    """Show what the gateway would decide for a request, and why, with all replicas taken as up.
+
+    Exit code 0: routed. 1: the file or the configuration can't be used. 3: the request would get an error.
+    """
+    from gateway.cli.explain import run
+
+    run(file, path, as_json=as_json, config_file=config)

@@ -1,0 +1,85 @@
+"""`steplane explain`: one request body, decided on paper."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from gateway.cli.failure import REFUSED, CliError
+from gateway.cli.loading import load
+from gateway.control.assembly import build_router
+from gateway.control.explain import Explanation, explain
+from gateway.control.shipped import shipped_file
+from gateway.hookcost import Classifier, Features
+
+
+def run(file: str, path: str, *, as_json: bool, config_file: Path | None) -> None:
+    """Print the decision. Raises CliError when the body can't be read, Exit(3) when the request would get an error."""
+    config = load(config_file or shipped_file("embedded.yaml"))
+    explanation = explain(build_router(config, available=True), Classifier(), "POST", path, _body(file))
+    if as_json:
+        typer.echo(orjson.dumps(explanation, option=orjson.OPT_INDENT_2).decode())
+    else:
+        _print(explanation)
+    if explanation["pool"] is None:
+        raise typer.Exit(REFUSED)
+
+
+def _body(file: str) -> bytes:
+    name = "stdin" if file == "-" else file
+    try:
+        if file != "-":
+            return Path(file).read_bytes()
+        if sys.stdin is None:
+            raise CliError("can't read stdin: it is closed; give the name of a file instead of -")
+        return sys.stdin.buffer.read()
+    except FileNotFoundError:
+        raise CliError(f"can't read {name}: no such file; a request body (JSON) was expected there") from None
+    except OSError as error:
+        raise CliError(f"can't read {name}: {error.strerror or error}") from None
+
+
+def _print(explanation: Explanation) -> None:
+    console = Console(highlight=False)
+    refusal = explanation["refusal"]
+    if refusal is not None:
+        where = f" (at {refusal['param']})" if refusal["param"] else ""
+        console.print(f"[bold red]refused[/] with {refusal['status']} {refusal['code']}{escape(where)}")
+        console.print(escape(refusal["message"]))
+        return
+    console.print(f"pool [bold]{escape(explanation['pool'])}[/], rule [bold]{escape(explanation['route'])}[/]")
+    console.print(escape(explanation["why"]))
+    console.print()
+    console.print(_facts(explanation))
+
+
+def _facts(explanation: Explanation) -> Table:
+    cost = explanation["cost"]
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("signature", explanation["signature"])
+    if explanation["grammar_key"]:
+        table.add_row("grammar key", explanation["grammar_key"])
+    table.add_row("compile", f"{cost['compile_ms']:.4g} ms, once")
+    budget = explanation["step_budget_us"]
+    within = f" (the pool's budget is {budget:g} µs)" if budget is not None else ""
+    table.add_row("each step", f"{cost['step_us']:.4g} µs{within}")
+    for hook, step_us in sorted(cost["by_hook"].items(), key=lambda item: -item[1]):
+        table.add_row(f"  {hook}", f"{step_us:.4g} µs")
+    if cost["heavy"]:
+        table.add_row("heavy", escape(cost["heavy"]))
+    for name, value in _asked_for(explanation["features"]).items():
+        table.add_row(name, "yes" if value is True else escape(str(value)))
+    return table
+
+
+def _asked_for(features: dict[str, Any]) -> dict[str, Any]:
+    """The features that say something: those that differ from a request that asks for nothing."""
+    neutral = Features()
+    return {name: value for name, value in features.items() if value != getattr(neutral, name)}
