@@ -1,31 +1,22 @@
 """The client side: reads requests from one connection, one exchange at a time, and writes our own answers.
 
-One deadline per connection, moved as its state changes and checked by the server's sweep, stands for every timeout:
-idle, header, body, and those of the running exchange.
+A request is read only when the one before it has been answered, so answers keep their order by themselves. One
+deadline per connection, moved as its state changes and checked by the server's sweep, stands for every timeout: idle,
+header, body, and those of the running exchange.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import TYPE_CHECKING, cast
 
-import httptools
 import structlog
 
+from gateway.wire.chunked import ChunkedBody, ChunkError
 from gateway.wire.exchange import Exchange, Handler, State
 from gateway.wire.failure import Failure
-from gateway.wire.message import (
-    CONTINUE,
-    HOP_BY_HOP,
-    LAST_CHUNK,
-    Headers,
-    Reply,
-    chunk,
-    connection_options,
-    error_reply,
-    status_line,
-)
+from gateway.wire.message import CONTINUE, HEAD_END, LAST_CHUNK, Reply, chunk, error_reply, status_line
+from gateway.wire.requesthead import HeadProbe, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,20 +27,20 @@ log = structlog.get_logger("steplane.wire")
 
 
 class ClientConnection(asyncio.Protocol):
-    """One client connection. Also the callbacks of its request parser."""
+    """One client connection."""
 
     __slots__ = (
+        "_body_remaining",
+        "_chunks",
         "_closing",
         "_deaf",
-        "_head_bytes",
-        "_headers",
+        "_heads",
         "_incoming",
-        "_parser",
-        "_paused",
-        "_queue",
-        "_refused",
+        "_partial",
+        "_probe",
+        "_reading_paused",
         "_server",
-        "_target",
+        "_unread",
         "current",
         "deadline",
         "handler",
@@ -62,35 +53,33 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._heads = server.heads
         self.handler: Handler = server.handler
         self.limits = server.limits
         self.timeouts = server.timeouts
         self.now: Callable[[], float] = server.now
         self.transport: asyncio.Transport
         self.current: Exchange | None = None
+        """The exchange that the handler has."""
         self.deadline = 0.0
         self.write_paused = False
-        self._parser = httptools.HttpRequestParser(self)
         self._incoming: Exchange | None = None
-        self._queue: deque[Exchange] = deque()
-        self._target = b""
-        self._headers: Headers = []
-        self._head_bytes = 0
-        self._refused: Reply | None = None
+        """The exchange whose body is being read; also `current` if its body is streamed through."""
+        self._body_remaining = 0
+        self._chunks: ChunkedBody | None = None
+        self._partial = bytearray()
+        self._probe: HeadProbe | None = None
+        self._unread = b""
+        """What came while an exchange was running."""
+        self._reading_paused = False
         self._closing = False
         self._deaf = False
-        self._paused = False
+        """Whatever still comes is dropped."""
 
     @property
     def draining(self) -> bool:
         """The server is going away: no further request on this connection."""
         return self._server.draining
-
-    @property
-    def peer(self) -> str:
-        """The client's address, for logs and `x-forwarded-for`."""
-        name = self.transport.get_extra_info("peername")
-        return str(name[0]) if isinstance(name, tuple) else "unix"
 
     # --- asyncio.Protocol
 
@@ -102,36 +91,13 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
-            return  # read and drop, so that our answer is not lost to a reset
-        if self._incoming is None and self.current is None and not self._head_bytes:
-            self.deadline = self.now() + self.timeouts.header_s
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._last_request()
-        except httptools.HttpParserCallbackError:
-            log.exception("request_callback_failed")
-            self._refused = error_reply(500, "the gateway failed to read this request; see its log", "internal_error")
-        except httptools.HttpParserError as error:
-            self._refused = self._refused or error_reply(400, f"invalid HTTP request: {error}", "bad_http")
-        incoming = self._incoming
-        if self._refused is None and incoming is None and not self._queue:
-            self._head_bytes += len(data)
-            if self._head_bytes > self.limits.max_header_bytes:
-                self._refused = self._header_too_large()
-        if self._refused is not None:
-            self._refuse()
             return
-        if incoming is not None and (self.current is None or self.current is incoming):
-            self.deadline = self.now() + self.timeouts.body_s
-        current = self.current
-        if current is None:
-            if self._queue:
-                self._pump()
-        elif not current.buffered:
-            current.flush_body()
-        if self._queue and not self._paused:
-            self._pause()
+        if self.current is not None and self._incoming is None:
+            self._unread += data
+            if len(self._unread) > _UNREAD_HIGH_WATER and not self._reading_paused:
+                self._pause_reading()
+            return
+        self._read(data)
 
     def eof_received(self) -> None:
         """A closing client looks the same as one that only stops sending: both are treated as gone."""
@@ -139,10 +105,8 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's signature)
         self._server.closed(self)
         self._closing = self._deaf = True
-        for exchange in (self.current, self._incoming, *self._queue):
-            if exchange is not None:
-                exchange.leave()
-        self._queue.clear()
+        if self.current is not None:
+            self.current.leave()
 
     def pause_writing(self) -> None:
         self.write_paused = True
@@ -154,96 +118,20 @@ class ClientConnection(asyncio.Protocol):
         if self.current is not None and self.current.connection is not None:
             self.current.connection.resume()
 
-    # --- httptools callbacks
-
-    def on_url(self, url: bytes) -> None:
-        self._target += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name, value))
-
-    def on_headers_complete(self) -> None:
-        headers, self._headers = self._headers, []
-        target, self._target = self._target, b""
-        self._head_bytes = 0
-        parser = self._parser
-        exchange = Exchange(self, parser.get_method(), target, headers, self.now())
-        self._incoming = exchange
-        version = parser.get_http_version()
-        exchange.http10 = version != "1.1"
-        lines = exchange.forward_lines
-        options: list[bytes] = []
-        size = len(target)
-        hosts = 0
-        expects = False
-        for name, value in headers:
-            size += len(name) + len(value) + 4
-            lower = name.lower()
-            if lower in _HANDLED:
-                if lower == b"content-length":
-                    exchange.content_length = int(value)
-                elif lower == b"transfer-encoding":
-                    exchange.chunked = True
-                elif lower == b"connection":
-                    options.append(value)
-                elif lower == b"expect":
-                    expects = value.lower() == b"100-continue"
-                elif lower == b"x-request-id":
-                    exchange.request_id = value
-                elif lower == b"host":
-                    hosts += 1
-                    lines.append(b"host: " + value)
-                continue
-            lines.append(b"%b: %b" % (name, value))
-        if options and (named := connection_options(options) - _PLAIN_OPTIONS):
-            exchange.forward_lines = [line for line in lines if line.partition(b":")[0].lower() not in named]
-        if not target.startswith(b"/"):
-            exchange.target = self._origin_form(exchange, target)
-        if self._refused is None:
-            self._refused = self._check_head(exchange, size, hosts)
-        if self._refused is not None:
-            return
-        exchange.buffered = self.handler.buffers(exchange)
-        if expects and not exchange.http10 and (exchange.chunked or exchange.content_length > 0):
-            self.transport.write(CONTINUE)
-        if not exchange.buffered:
-            self._queue.append(exchange)
-
-    def on_body(self, body: bytes) -> None:
-        exchange = self._incoming
-        if exchange is None or self._refused is not None:
-            return
-        exchange.body_size += len(body)
-        if exchange.body_size > self.limits.max_body_bytes:
-            self._refused = self._body_too_large()
-            return
-        exchange.add_body(body)
-
-    def on_message_complete(self) -> None:
-        exchange = self._incoming
-        if exchange is None or self._refused is not None:
-            return
-        exchange.keep_alive = self._parser.should_keep_alive()
-        self._incoming = None
-        exchange.body_received()
-        if exchange.buffered:
-            self._queue.append(exchange)
-
-    # --- what exchanges use
+    # --- what exchanges and upstream connections use
 
     def send_reply(self, exchange: Exchange, reply: Reply) -> None:
         """Write a complete response of ours."""
         exchange.status = reply.status
-        keep_alive = exchange.keep_alive and exchange.received and not self.draining
-        exchange.keep_alive = keep_alive
+        exchange.keep_alive = keep_alive = exchange.keep_alive and exchange.received and not self.draining
         self._write_reply(reply, exchange.response_lines, close=not keep_alive, head_only=exchange.method == b"HEAD")
 
     def end_broken(self, exchange: Exchange, event: bytes) -> None:
         """End a response that cannot be completed: with `event` and a correct end, or without one if there is none."""
         exchange.keep_alive = False
         if event:
-            self.transport.write(event if exchange.http10 else chunk(event) + LAST_CHUNK)
-        elif exchange.http10:
+            self.transport.write(event if exchange.head.http10 else chunk(event) + LAST_CHUNK)
+        elif exchange.head.http10:
             self.transport.abort()  # a plain close would look like a complete response
 
     def finished(self, exchange: Exchange) -> None:
@@ -251,25 +139,21 @@ class ClientConnection(asyncio.Protocol):
         try:
             self.handler.finished(exchange)
         except Exception:
-            log.exception("handler_failed", method=exchange.method.decode("latin-1"), path=exchange.path)
+            self._log_raised(exchange)
         if exchange is not self.current:
             return
         self.current = None
-        if self._refused is not None and not self._queue and exchange.keep_alive:
-            self._write_reply(self._refused, b"", close=True)
-            self._linger()
-        elif not exchange.keep_alive or self.draining:
+        if self._closing:
+            return
+        if not exchange.keep_alive or self._server.draining:
             if exchange.received:
                 self._close()
             else:
                 self._linger()
-        else:
-            self._head_bytes = 0
-            self.deadline = self.now() + self.timeouts.keepalive_s
-            if self._queue:
-                self._server.loop.call_soon(self._pump)
-            elif self._paused:
-                self._resume()
+            return
+        self.deadline = self.now() + self.timeouts.keepalive_s
+        if self._unread or self._reading_paused:
+            self._server.loop.call_soon(self._read_on)
 
     def failed(self, exchange: Exchange, failure: Failure) -> None:
         """Give a failed attempt back to the handler."""
@@ -280,12 +164,11 @@ class ClientConnection(asyncio.Protocol):
 
     def pause_body(self) -> None:
         """The upstream does not keep up with the request body."""
-        self.transport.pause_reading()
+        self._pause_reading()
 
     def resume_body(self) -> None:
         """The upstream takes data again."""
-        if not self._paused:
-            self.transport.resume_reading()
+        self._resume_reading()
 
     def abort(self) -> None:
         """Close without ceremony."""
@@ -297,16 +180,14 @@ class ClientConnection(asyncio.Protocol):
         """The deadline has passed."""
         if self._closing:
             self.transport.abort()
-        elif self._incoming is not None and (self.current is None or self.current is self._incoming):
-            self._refused = error_reply(408, f"no data for {self.timeouts.body_s:g} s in the body", "request_timeout")
-            self._refuse()
+        elif self._incoming is not None:
+            limit = f"nothing came of the request body for {self.timeouts.body_s:g} s"
+            self._refuse(error_reply(408, limit, "request_timeout"))
         elif self.current is not None:
             self.current.expire()
-        elif self._head_bytes:
-            self._refused = error_reply(
-                408, f"the request header was not complete within {self.timeouts.header_s:g} s", "request_timeout"
-            )
-            self._refuse()
+        elif self._partial:
+            limit = f"the request header was not complete within {self.timeouts.header_s:g} s"
+            self._refuse(error_reply(408, limit, "request_timeout"))
         else:
             self._close()
 
@@ -317,99 +198,168 @@ class ClientConnection(asyncio.Protocol):
 
     def drain(self) -> None:
         """Close if idle; else the running exchange will be the last."""
-        if self.current is None and not self._queue and self._incoming is None:
+        if self.current is None and self._incoming is None:
             self._close()
 
-    # --- inside
+    # --- reading
 
-    def _pump(self) -> None:
-        """Start the next exchange."""
-        if self.current is not None or self._closing or not self._queue:
+    def _read(self, data: bytes) -> None:
+        """Read requests from `data` until one of them has to be waited for."""
+        try:
+            while data and not self._deaf:
+                if self._incoming is None:
+                    if self.current is not None:
+                        self._unread = data
+                        return
+                    data = self._read_head(data)
+                else:
+                    data = self._read_body(self._incoming, data)
+        except RefusedError as error:
+            self._refuse(error.reply)
+        except ChunkError as error:
+            self._refuse(error_reply(400, f"invalid request body: {error}", "bad_http"))
+
+    def _read_on(self) -> None:
+        """Turn to what came while the last exchange was running."""
+        if self._closing or self.current is not None:
             return
-        exchange = self.current = self._queue.popleft()
+        data, self._unread = self._unread, b""
+        self._resume_reading()
+        self._read(data)
+
+    def _read_head(self, data: bytes) -> bytes:
+        """Read one head; returns what follows it, or nothing while it is incomplete."""
+        if self._partial:
+            data = self._joined(data)
+        elif data[0] in b"\r\n":
+            return data.lstrip(b"\r\n")  # RFC 9112 section 2.2: empty lines before a request line are ignored
+        end = data.find(HEAD_END) + 4
+        if end == 3:
+            self._keep_partial(data)
+            return b""
+        if end > self.limits.max_header_bytes:
+            raise RefusedError(self._header_too_large())
+        head, length = self._heads.read(data if end == len(data) else data[:end])
+        if length > self.limits.max_body_bytes:
+            raise RefusedError(self._body_too_large())
+        self._partial.clear()
+        self._probe = None
+        exchange = Exchange(self, head, length, self.now())
+        exchange.request_id = head.request_id
+        if length > 0 or head.chunked:
+            self._incoming = exchange
+            self._body_remaining = length
+            self._chunks = ChunkedBody() if head.chunked else None
+            exchange.buffered = self.handler.buffers(exchange)
+            if end == len(data):
+                self.deadline = self.now() + self.timeouts.body_s
+                if head.expects_continue:
+                    self.transport.write(CONTINUE)
+            if not exchange.buffered:
+                self._start(exchange)
+        else:
+            exchange.received = True
+            self._start(exchange)
+        return data[end:]
+
+    def _joined(self, data: bytes) -> bytes:
+        """The unfinished head with `data` behind it."""
+        assert self._probe is not None
+        if HEAD_END not in self._partial[-3:] + data[: self.limits.max_header_bytes]:
+            return data
+        joined = bytes(self._partial) + data
+        self._partial.clear()
+        return joined
+
+    def _keep_partial(self, data: bytes) -> None:
+        """Keep an unfinished head. What is wrong with it is said at once, not when it ends."""
+        if not self._partial:
+            self.deadline = self.now() + self.timeouts.header_s
+        self._partial += data
+        if len(self._partial) > self.limits.max_header_bytes:
+            raise RefusedError(self._header_too_large())
+        if self._probe is None:
+            self._probe = HeadProbe()
+        self._probe.feed(data)
+
+    def _read_body(self, exchange: Exchange, data: bytes) -> bytes:
+        """Read on in a body; returns what follows it."""
+        if self._chunks is None:
+            piece = data[: self._body_remaining]
+            self._body_remaining -= len(piece)
+            exchange.add_body(piece)
+            rest = data[len(piece) :]
+            complete = not self._body_remaining
+        else:
+            pieces, rest = self._chunks.feed(data)
+            for piece in pieces:
+                exchange.add_body(piece)
+            complete = self._chunks.complete
+            if exchange.body_size > self.limits.max_body_bytes:
+                raise RefusedError(self._body_too_large())
+        if complete:
+            self._incoming = None
+            exchange.body_received()
+            if exchange.buffered:
+                self._start(exchange)
+                return rest
+        else:
+            self.deadline = self.now() + self.timeouts.body_s
+        if not exchange.buffered:
+            exchange.flush_body()
+        return rest
+
+    def _start(self, exchange: Exchange) -> None:
+        """Give an exchange to the handler."""
+        self.current = exchange
         exchange.state = State.deciding
         if exchange.received:
-            self.deadline = float("inf")  # until it is forwarded, the handler keeps its time
+            self.deadline = _NEVER  # until it is forwarded, the handler keeps its time
         try:
             self.handler.handle(exchange)
         except Exception:
             self._handler_raised(exchange)
-        if self._paused and not self._queue:
-            self._resume()
+
+    def _refuse(self, reply: Reply) -> None:
+        """Answer a request that cannot be read, and close."""
+        self._deaf = True
+        incoming, self._incoming = self._incoming, None
+        if incoming is None or incoming is not self.current:
+            self._write_reply(reply, b"", close=True)
+            self._linger()
+        elif incoming.state == State.responding:
+            self.transport.abort()  # the upstream answers already, and its answer cannot be completed
+        else:
+            incoming.keep_alive = False
+            incoming.reply(reply)
+
+    # --- inside
 
     def _handler_raised(self, exchange: Exchange) -> None:
-        log.exception("handler_failed", method=exchange.method.decode("latin-1"), path=exchange.path)
-        exchange.reply(error_reply(500, "the gateway failed to handle this request; see its log", "internal_error"))
+        self._log_raised(exchange)
+        if exchange.state == State.responding:
+            self.transport.abort()
+        else:
+            message = "the gateway failed to handle this request; see its log"
+            exchange.reply(error_reply(500, message, "internal_error"))
 
-    def _pause(self) -> None:
-        self._paused = True
+    def _log_raised(self, exchange: Exchange) -> None:
+        log.exception("handler_failed", method=exchange.method.decode("latin-1"), path=exchange.path)
+
+    def _pause_reading(self) -> None:
+        self._reading_paused = True
         self.transport.pause_reading()
 
-    def _resume(self) -> None:
-        self._paused = False
-        self.transport.resume_reading()
-
-    def _check_head(self, exchange: Exchange, size: int, hosts: int) -> Reply | None:
-        if size > self.limits.max_header_bytes:
-            return self._header_too_large()
-        if exchange.content_length > self.limits.max_body_bytes:
-            return self._body_too_large()
-        if exchange.method == b"CONNECT":
-            return error_reply(405, "CONNECT is not supported", "method_not_allowed")
-        if hosts != 1 and not exchange.http10:
-            return error_reply(
-                400, f"an HTTP/1.1 request has exactly one Host header, this one has {hosts}", "bad_http"
-            )
-        return None
-
-    def _origin_form(self, exchange: Exchange, target: bytes) -> bytes:
-        """The target as an origin server expects it (RFC 9112 section 3.2.2)."""
-        scheme, separator, rest = target.partition(b"://")
-        if separator and scheme.lower() in (b"http", b"https"):
-            authority, slash, path = rest.partition(b"/")
-            query = b""
-            if not slash:
-                authority, mark, query = authority.partition(b"?")
-                query = mark + query
-            return b"/" + path + query
-        if target == b"*" and exchange.method == b"OPTIONS":
-            return target
-        if exchange.method != b"CONNECT":
-            self._refused = error_reply(400, "the request target is neither a path nor an http URL", "bad_http")
-        return target
+    def _resume_reading(self) -> None:
+        if self._reading_paused:
+            self._reading_paused = False
+            self.transport.resume_reading()
 
     def _header_too_large(self) -> Reply:
         return error_reply(431, f"the request header exceeds {self.limits.max_header_bytes} bytes", "header_too_large")
 
     def _body_too_large(self) -> Reply:
         return error_reply(413, f"the request body exceeds {self.limits.max_body_bytes} bytes", "body_too_large")
-
-    def _last_request(self) -> None:
-        """The request wanted an upgrade, which nobody gets: it is served as it is, and nothing after it."""
-        self._deaf = True
-        if self._queue:
-            self._queue[-1].keep_alive = False
-
-    def _refuse(self) -> None:
-        """Answer a request that cannot be read, after the exchanges before it, and close."""
-        self._deaf = True
-        reply, incoming = self._refused, self._incoming
-        assert reply is not None
-        self._incoming = None
-        if incoming is not None and incoming is self.current:
-            if incoming.state == State.responding:
-                self.transport.abort()  # the upstream answers already, and its answer cannot be completed
-            else:
-                incoming.keep_alive = False
-                incoming.reply(reply)
-            return
-        if incoming is not None and not incoming.buffered:
-            self._queue.remove(incoming)
-        if self.current is None and self._queue:
-            self._pump()
-        elif self.current is None:
-            self._write_reply(reply, b"", close=True)
-            self._linger()
 
     def _write_reply(self, reply: Reply, lines: bytes, *, close: bool, head_only: bool = False) -> None:
         head = b"%bcontent-type: %b\r\ncontent-length: %d\r\n%b%b%b\r\n" % (
@@ -432,10 +382,13 @@ class ClientConnection(asyncio.Protocol):
         """Say that we are done, and read on for a while: closing with unread data would reset the connection."""
         self._closing = self._deaf = True
         self.deadline = self.now() + self.timeouts.linger_s
+        self._unread = b""
+        self._incoming = None
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self._resume()
+        self._resume_reading()
 
 
-_PLAIN_OPTIONS = frozenset((b"close", b"keep-alive", b"upgrade", b""))
-_HANDLED = HOP_BY_HOP | {b"content-length", b"expect", b"host", b"x-request-id"}
+_NEVER = float("inf")
+_UNREAD_HIGH_WATER = 64 * 1024
+"""Pipelined bytes kept for one client; reading on below it is what notices that the client has gone."""

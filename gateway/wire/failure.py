@@ -29,9 +29,9 @@ class Failure:
     detail: str
 
     @property
-    def unprocessed(self) -> bool:
-        """The upstream cannot have worked on the request, or gave no sign of it on a connection it was closing."""
-        return self.kind in _UNPROCESSED
+    def repeatable(self) -> bool:
+        """No byte of a response came and the connection is gone: another upstream may be asked."""
+        return self.kind in _REPEATABLE
 
     @property
     def status(self) -> int:
@@ -39,5 +39,7 @@ class Failure:
         return 504 if self.kind in _TIMED_OUT else 502
 
 
-_UNPROCESSED = frozenset((FailureKind.connect_failed, FailureKind.connect_timeout, FailureKind.stale))
+_REPEATABLE = frozenset(
+    (FailureKind.connect_failed, FailureKind.connect_timeout, FailureKind.stale, FailureKind.closed_early)
+)
 _TIMED_OUT = frozenset((FailureKind.connect_timeout, FailureKind.first_byte_timeout, FailureKind.idle_timeout))

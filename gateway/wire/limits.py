@@ -16,7 +16,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds. Checked by one sweep every `SWEEP_S`, so a limit is met that much late at most."""
+    """Seconds. Checked by one sweep every `sweep_s`, so a limit is met that much late at most."""
 
     header_s: float = 10.0
     """From the first byte of a request to the end of its header."""
@@ -34,6 +34,4 @@ class Timeouts:
     drain_s: float = 30.0
     linger_s: float = 5.0
     """How long the rest of a refused request is read and dropped so that its client can read the answer."""
-
-
-SWEEP_S = 0.25
+    sweep_s: float = 0.25

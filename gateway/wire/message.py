@@ -3,6 +3,7 @@
 RFC 9110 section 7.6.1 names the hop-by-hop headers; a `Connection` header can name more.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -23,11 +24,28 @@ HOP_BY_HOP = frozenset(
         b"upgrade",
     )
 )
+HEAD_END = b"\r\n\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 _STATUS_LINES = {code: b"HTTP/1.1 %d %b\r\n" % (code, reason) for code, reason in _REASONS.items()}
+
+
+CONTENT_LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ?([0-9]{1,15})\r\n")
+"""The usual spelling, found without taking a head apart."""
+
+
+def without_length(head: bytes) -> tuple[bytes, int]:
+    """A head with the digits of its usual `content-length` cut out, and their value; -1 if there is none.
+
+    Heads that are equal without them differ in nothing else: an empty length is never valid, so the place is known.
+    """
+    match = CONTENT_LENGTH.search(head)
+    if match is None:
+        return head, -1
+    start, end = match.span(1)
+    return head[:start] + head[end:], int(match[1])
 
 
 def status_line(status: int) -> bytes:

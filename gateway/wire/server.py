@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 from gateway.wire.client import ClientConnection
 from gateway.wire.exchange import Handler
-from gateway.wire.limits import SWEEP_S, Limits, Timeouts
+from gateway.wire.limits import Limits, Timeouts
 from gateway.wire.message import error_reply
+from gateway.wire.requesthead import RequestHeads
 from gateway.wire.upstream import Upstream
 
 _BACKLOG = 4096
@@ -24,6 +25,7 @@ class Server:
         self.timeouts = timeouts or Timeouts()
         self.loop = asyncio.get_running_loop()
         self.now: Callable[[], float] = self.loop.time
+        self.heads = RequestHeads()
         self.draining = False
         self.connections: set[ClientConnection] = set()
         self.upstreams: set[Upstream] = set()
@@ -40,7 +42,7 @@ class Server:
         )
         self._listeners.append(listener)
         if self._sweep is None:
-            self._sweep = self.loop.call_later(SWEEP_S, self._on_sweep)
+            self._sweep = self.loop.call_later(self.timeouts.sweep_s, self._on_sweep)
         address = listener.sockets[0].getsockname()
         return address[0], address[1]
 
@@ -92,7 +94,7 @@ class Server:
             connection.expire()
         for upstream in self.upstreams:
             upstream.sweep(now)
-        self._sweep = self.loop.call_later(SWEEP_S, self._on_sweep)
+        self._sweep = self.loop.call_later(self.timeouts.sweep_s, self._on_sweep)
 
 
 def listening_socket(host: str, port: int) -> socket.socket:

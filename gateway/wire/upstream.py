@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any, cast
 
 import httptools
 
+from gateway.wire.chunked import ChunkedBody, ChunkError
 from gateway.wire.failure import Failure, FailureKind
-from gateway.wire.message import HOP_BY_HOP, LAST_CHUNK, Headers, chunk, connection_options, status_line
+from gateway.wire.message import HEAD_END, LAST_CHUNK, chunk, status_line
+from gateway.wire.responsehead import BadResponseError, ResponseHead, ResponseHeads
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gateway.wire.exchange import Exchange
     from gateway.wire.limits import Timeouts
-
-_MAX_HEAD_BYTES = 256 * 1024
-_BODILESS = frozenset((204, 304))
 
 
 class Upstream:
@@ -35,6 +33,7 @@ class Upstream:
         self.host = host
         self.port = port
         self.name = name or f"{host}:{port}"
+        self.heads = ResponseHeads()
         self._tls = tls
         self._timeouts = timeouts
         self._idle: dict[UpstreamConnection, float] = {}
@@ -81,6 +80,10 @@ class Upstream:
     def close(self) -> None:
         """Close idle connections; those in use close when their exchange is done."""
         self._closed = True
+        self.drop_idle()
+
+    def drop_idle(self) -> None:
+        """Close the pooled connections: what has happened to one of them may have happened to all."""
         idle, self._idle = self._idle, {}
         for connection in idle:
             connection.drop()
@@ -104,26 +107,20 @@ class Upstream:
 
 
 class UpstreamConnection(asyncio.Protocol):
-    """One connection to an upstream, serving one exchange at a time. Also the callbacks of its response parser."""
+    """One connection to an upstream, serving one exchange at a time."""
 
     __slots__ = (
-        "_bare",
-        "_body_parts",
+        "_body_remaining",
+        "_chunks",
         "_complete",
         "_excess",
         "_exchange",
         "_head",
-        "_head_complete",
-        "_headers",
-        "_interim_heads",
-        "_keep_alive",
         "_last_read",
         "_parser",
-        "_relaying",
         "_reused",
-        "_sse",
+        "_state",
         "_transport",
-        "_until_close",
         "_upstream",
         "_write",
     )
@@ -133,43 +130,34 @@ class UpstreamConnection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._exchange: Exchange | None = None
         self._reused = False
-        self._parser = httptools.HttpResponseParser(self)
-        self._body_parts: list[bytes] | None = None
-        self._write: Any = None
-        self._reset()
-
-    def _reset(self) -> None:
-        self._head = b""
-        self._headers: Headers = []
-        self._head_complete = False
-        self._interim_heads = 0
+        self._state = _Body.head
+        self._head: ResponseHead | None = None
+        self._body_remaining = 0
+        self._parser: httptools.HttpResponseParser | None = None
+        """Finds the end of a chunked body; has no `on_body` on purpose, so that it copies nothing."""
+        self._chunks: ChunkedBody | None = None
+        """Unpacks a chunked body for a client of HTTP/1.0."""
         self._complete = False
         self._excess = False
-        self._keep_alive = False
-        self._relaying = False
-        self._until_close = False
-        self._bare = False
-        self._sse = False
+        """More has come than the response."""
         self._last_read = b""
+        """While the head is incomplete: all of it so far."""
+        self._write: Any = None
 
     # --- for the exchange and the pool
 
     def is_closing(self) -> bool:
+        """The transport is on its way out."""
         return self._transport.is_closing()
 
-    def begin(self, exchange: Exchange, data: Sequence[bytes]) -> None:
+    def begin(self, exchange: Exchange, data: bytes) -> None:
         """Write a request, or as much of it as there is."""
         self._exchange = exchange
-        self._write = exchange.client.transport.write
-        if exchange.http10:
-            self._body_parts = []
-            self._parser = httptools.HttpResponseParser(_WithBody(self, self._body_parts))
-        if exchange.client.write_paused:
+        client = exchange.client
+        self._write = client.transport.write
+        if client.write_paused:
             self._transport.pause_reading()
-        if len(data) == 1:
-            self._transport.write(data[0])
-        else:
-            self._transport.writelines(data)
+        self._transport.write(data)
 
     def write_body(self, data: bytes) -> None:
         """Write a further piece of the request body, framed."""
@@ -202,27 +190,10 @@ class UpstreamConnection(asyncio.Protocol):
         exchange = self._exchange
         if exchange is None:
             self._transport.abort()  # nobody asked: nothing it says can be trusted
-            return
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._fail(FailureKind.bad_response, "answered with an upgrade that was not asked for")
-            return
-        except httptools.HttpParserError as error:
-            if not self._complete:
-                self._fail(FailureKind.bad_response, f"sent invalid HTTP ({error})")
-                return
-            self._excess = True
-        if self._excess:
-            self._fail(FailureKind.bad_response, "sent more than its response")
-        elif self._relaying:
-            self._relay(exchange, data)
+        elif self._state == _Body.head:
+            self._read_head(exchange, data)
         else:
-            self._head += data
-            if self._head_complete:
-                self._respond(exchange)
-            elif len(self._head) > _MAX_HEAD_BYTES:
-                self._fail(FailureKind.bad_response, f"sent a header of more than {_MAX_HEAD_BYTES} bytes")
+            self._relay(exchange, data)
 
     def eof_received(self) -> None:
         """Nothing to do: the transport closes itself and `connection_lost` follows."""
@@ -231,12 +202,13 @@ class UpstreamConnection(asyncio.Protocol):
         exchange = self._exchange
         if exchange is None:
             self._upstream.forget(self)
-        elif self._until_close and exc is None:
-            self._complete = True
-            self._relay(exchange, b"")
-        elif self._relaying:
+        elif self._state == _Body.until_close and exc is None:
+            if not exchange.head.http10:
+                self._write(LAST_CHUNK)
+            self._end(exchange)
+        elif self._state != _Body.head:
             self._fail(FailureKind.died, "closed the connection in mid-response")
-        elif self._reused and not self._head:
+        elif self._reused and not self._last_read:
             self._fail(FailureKind.stale, "closed a kept-alive connection as it was reused")
         else:
             self._fail(FailureKind.closed_early, "closed the connection without a response")
@@ -249,108 +221,118 @@ class UpstreamConnection(asyncio.Protocol):
         if self._exchange is not None:
             self._exchange.client.resume_body()
 
-    # --- httptools callbacks
+    # --- httptools callbacks, for chunked bodies
 
     def on_message_begin(self) -> None:
-        if self._complete:
-            self._excess = True
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name, value))
-
-    def on_headers_complete(self) -> None:
-        if self._parser.get_status_code() < 200:
-            self._headers.clear()
-            self._interim_heads += 1
-        else:
-            self._head_complete = True
-            exchange = self._exchange
-            if exchange is not None and exchange.method == b"HEAD":
-                self._complete = True
+        self._excess = self._complete
 
     def on_message_complete(self) -> None:
-        if self._head_complete:
-            self._complete = True
-            self._keep_alive = self._parser.should_keep_alive()  # cleared right after this callback
+        self._complete = True
 
     # --- the response
 
-    def _respond(self, exchange: Exchange) -> None:
-        """The head is complete: write ours, and what has come of the body."""
-        client = exchange.client
-        status = self._parser.get_status_code()
-        length = chunked = False
-        lines: list[bytes] = []
-        options: list[bytes] = []
-        for name, value in self._headers:
-            lower = name.lower()
-            if lower in _HANDLED:
-                if lower == b"content-length":
-                    length = True
-                elif lower == b"transfer-encoding":
-                    if value.strip().lower() != b"chunked":
-                        self._fail(FailureKind.bad_response, "used a transfer coding other than chunked")
-                        return
-                    chunked = True
-                elif lower == b"connection":
-                    options.append(value)
-                elif lower == b"content-type":
-                    self._sse = value.startswith(b"text/event-stream")
-                if lower in _DROPPED:
-                    continue
-            lines.append(b"%b: %b\r\n" % (name, value))
-        if options and (named := connection_options(options) - _PLAIN_OPTIONS):
-            lines = [line for line in lines if line.partition(b":")[0].lower() not in named]
-        bodiless = self._complete_without_body(status, exchange)
-        keep_alive = exchange.keep_alive and exchange.received and not client.draining
-        if bodiless:
-            pass
-        elif chunked and exchange.http10:
-            self._bare = True
-            keep_alive = False
-        elif chunked:
-            lines.append(b"transfer-encoding: chunked\r\n")
-        elif not length:
-            self._until_close = True
-            if exchange.http10:
+    def _read_head(self, exchange: Exchange, data: bytes) -> None:
+        """Read heads until a final one: interim responses (1xx) are for us."""
+        if self._last_read:
+            data = self._last_read + data
+        while True:
+            end = data.find(HEAD_END) + 4
+            if end == 3:
+                self._last_read = data
+                if not (data.startswith(_VERSION) or _VERSION.startswith(data[: len(_VERSION)])):
+                    self._fail(FailureKind.bad_response, "sent something that is not HTTP/1.1")
+                elif len(data) > _MAX_HEAD_BYTES:
+                    self._fail(FailureKind.bad_response, f"sent a header of more than {_MAX_HEAD_BYTES} bytes")
+                return
+            try:
+                head, length = self._upstream.heads.read(data[:end])
+            except BadResponseError as error:
+                self._fail(FailureKind.bad_response, str(error))
+                return
+            if head.status >= 200:
+                break
+            data = data[end:]
+        self._respond(exchange, head, length, data, end)
+
+    def _respond(self, exchange: Exchange, head: ResponseHead, length: int, data: bytes, end: int) -> None:
+        """Write the client's head, and what has come of the body behind ours, which ends at `end`."""
+        self._head = head
+        http10 = exchange.head.http10
+        keep_alive = exchange.keep_alive and exchange.received and not exchange.client.draining
+        framing = b""
+        if head.status in _BODILESS or exchange.head.method == b"HEAD":
+            self._state = _Body.length
+            self._body_remaining = 0
+            if head.chunked:
+                framing = b"transfer-encoding: chunked\r\n"
+            elif length >= 0:
+                framing = b"content-length: %d\r\n" % length
+        elif head.chunked:
+            self._state = _Body.chunked
+            if http10:
+                self._chunks = ChunkedBody()
                 keep_alive = False
             else:
-                lines.append(b"transfer-encoding: chunked\r\n")
+                self._parser = httptools.HttpResponseParser(self)
+                self._parser.feed_data(data[:end])
+                framing = b"transfer-encoding: chunked\r\n"
+        elif length >= 0:
+            self._state = _Body.length
+            self._body_remaining = length
+            framing = b"content-length: %d\r\n" % length
+        else:
+            self._state = _Body.until_close
+            if http10:
+                keep_alive = False
+            else:
+                framing = b"transfer-encoding: chunked\r\n"
+        body = self._framed(exchange, data[end:])
+        if body is None:
+            return
         if not keep_alive:
             exchange.keep_alive = False
-            lines.append(b"connection: close\r\n")
-        elif exchange.http10:
-            lines.append(b"connection: keep-alive\r\n")
-        body = self._body_so_far()
-        if bodiless and body:
-            self._fail(FailureKind.bad_response, "sent a body where none is allowed")
-            return
-        exchange.begin_response(status)
-        lines.append(exchange.response_lines)
-        self._head = b""
-        self._relaying = True
-        self._relay(exchange, body, b"%b%b\r\n" % (status_line(status), b"".join(lines)))
-
-    def _complete_without_body(self, status: int, exchange: Exchange) -> bool:
-        if status in _BODILESS or exchange.method == b"HEAD":
-            self._complete = True
-            return True
-        return False
-
-    def _body_so_far(self) -> bytes:
-        """What follows the head (and any interim heads, which have no body) in the bytes read so far."""
-        end = 0
-        for _ in range(self._interim_heads + 1):
-            end = self._head.index(b"\r\n\r\n", end) + 4
-        return self._head[end:]
-
-    def _relay(self, exchange: Exchange, data: bytes, head: bytes = b"") -> None:
-        """Write on one read. Hot: once per read of every stream."""
+            framing += b"connection: close\r\n"
+        elif http10:
+            framing += b"connection: keep-alive\r\n"
+        exchange.begin_response(head.status)
         self._last_read = data
-        if self._bare or self._until_close:
-            data = self._reframed(exchange, data)
-        if head:
-            data = head + data
+        self._write_on(
+            exchange,
+            b"%b%b%b%b\r\n%b" % (status_line(head.status), head.lines, framing, exchange.response_lines, body),
+        )
+
+    def _relay(self, exchange: Exchange, data: bytes) -> None:
+        """Write on one read. Hot: once per read of every stream."""
+        out = self._framed(exchange, data)
+        if out is not None:
+            self._last_read = data
+            self._write_on(exchange, out)
+
+    def _framed(self, exchange: Exchange, data: bytes) -> bytes | None:
+        """What the client gets for `data` of the body; notes when it is complete. None: it was broken, and failed."""
+        state = self._state
+        if state == _Body.length:
+            self._body_remaining = remaining = self._body_remaining - len(data)
+            self._complete = remaining <= 0
+            return data if remaining >= 0 else data[:remaining]  # what follows a whole response is not for the client
+        if state == _Body.until_close:
+            return data if exchange.head.http10 or not data else chunk(data)
+        try:
+            if self._chunks is not None:
+                pieces, rest = self._chunks.feed(data)
+                self._complete = self._chunks.complete
+                self._excess = bool(rest)
+                return b"".join(pieces)
+            self._parser.feed_data(data)  # type: ignore[union-attr]  # there is one in this state
+        except (httptools.HttpParserError, ChunkError) as error:
+            self._fail(FailureKind.bad_response, f"sent an invalid chunk ({error})")
+            return None
+        if self._excess:
+            self._fail(FailureKind.bad_response, "sent more than its response")
+            return None
+        return data
+
+    def _write_on(self, exchange: Exchange, data: bytes) -> None:
         if data:
             self._write(data)
             exchange.bytes_out += len(data)
@@ -360,38 +342,27 @@ class UpstreamConnection(asyncio.Protocol):
             client = exchange.client
             client.deadline = client.now() + client.timeouts.stream_idle_s
 
-    def _reframed(self, exchange: Exchange, data: bytes) -> bytes:
-        """The body for a client that cannot have it as it came."""
-        if self._bare:
-            parts = self._body_parts
-            assert parts is not None
-            data = b"".join(parts)
-            parts.clear()
-            return data
-        if exchange.http10:
-            return data
-        if data:
-            data = chunk(data)
-        return data + LAST_CHUNK if self._complete else data
-
     def _end(self, exchange: Exchange) -> None:
         """The response is complete."""
         self._exchange = None
+        head = self._head
+        assert head is not None
         reusable = (
-            exchange.received
-            and not self._until_close
-            and exchange.method != b"HEAD"
-            and self._keep_alive
+            head.keep_alive
+            and exchange.received
+            and self._complete
+            and not self._excess
+            and self._body_remaining >= 0
             and not self._transport.is_closing()
         )
         if reusable:
-            if self._body_parts is not None:
-                self._body_parts = None
-                self._parser = httptools.HttpResponseParser(self)
             if exchange.client.write_paused:
                 self._transport.resume_reading()
             self._reused = True
-            self._reset()
+            self._state = _Body.head
+            self._complete = False
+            self._parser = self._chunks = None
+            self._last_read = b""
             self._upstream.release(self)
         else:
             self._transport.abort()
@@ -404,14 +375,16 @@ class UpstreamConnection(asyncio.Protocol):
             exchange.upstream_failed(self, Failure(kind, f"{self._upstream.name} {detail}"))
 
     def at_event_boundary(self) -> bool:
-        """Whether an event can be added to the stream that this broken response was.
-
-        A probe tells exactly whether the parser stands between two chunks: only there does a last chunk end the body.
-        """
-        if not self._sse or self._bare or self._until_close:
-            return self._sse and self._last_read.endswith(_EVENT_ENDS)
+        """Whether an event can be added to the stream that this broken response was."""
+        if self._head is None or not self._head.event_stream or self._state == _Body.length:
+            return False
+        if self._state == _Body.until_close:
+            return self._last_read.endswith(_EVENT_ENDS)
         if not self._last_read.endswith(_CHUNKED_EVENT_ENDS):
             return False
+        if self._parser is None:
+            return True
+        # A probe tells exactly whether the parser stands between two chunks: only there does a last chunk end the body.
         try:
             self._parser.feed_data(LAST_CHUNK)
         except httptools.HttpParserError:
@@ -419,19 +392,17 @@ class UpstreamConnection(asyncio.Protocol):
         return self._complete
 
 
-class _WithBody:
-    """Parser callbacks that collect the body, for the one kind of client that needs it apart from its framing."""
+class _Body(IntEnum):
+    """How the end of the response that is being read will be known; `head` while it has not begun."""
 
-    def __init__(self, connection: UpstreamConnection, parts: list[bytes]) -> None:
-        self.on_body = parts.append
-        self.on_message_begin = connection.on_message_begin
-        self.on_header = connection.on_header
-        self.on_headers_complete = connection.on_headers_complete
-        self.on_message_complete = connection.on_message_complete
+    head = 0
+    length = 1
+    chunked = 2
+    until_close = 3
 
 
-_PLAIN_OPTIONS = frozenset((b"close", b"keep-alive", b""))
-_HANDLED = HOP_BY_HOP | {b"content-length", b"content-type"}
-_DROPPED = HOP_BY_HOP
+_MAX_HEAD_BYTES = 256 * 1024
+_VERSION = b"HTTP/1."
+_BODILESS = frozenset((204, 304))
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 _CHUNKED_EVENT_ENDS = tuple(end + b"\r\n" for end in _EVENT_ENDS)

@@ -1,0 +1,52 @@
+"""What the APIs and the engines spell differently: request ids in bodies, ids to abort, errors in streams.
+
+Pure. The facts are of SGLang 0.5.23 (entrypoints/openai/protocol.py, managers/io_struct.py), run as well as read.
+"""
+
+import orjson
+
+from gateway.hookcost.features import Api, Features
+from gateway.wire.message import error_document
+
+_ID_FIELDS = {Api.chat: "rid", Api.completions: "rid", Api.generate: "rid", Api.responses: "request_id"}
+"""The body field that sets SGLang's request id; `/v1/messages` has none."""
+
+
+def spliced(body: bytes, api: Api, engine: str, features: Features, engine_id: str) -> bytes | None:
+    """`body` with the engine's request id put in front of its fields, or None where nothing is to be changed.
+
+    With duplicate keys the last one wins in the engine's parser, so a client's own id is never overridden. `body` must
+    be a JSON object; every byte of it is kept.
+    """
+    name = _ID_FIELDS.get(api) if engine == "sglang" else None
+    if name is None or features.rid_given:
+        return None
+    start = body.index(b"{") + 1
+    comma = b"" if body[start:].lstrip().startswith(b"}") else b","
+    return b'%b"%b":"%b"%b%b' % (body[:start], name.encode(), engine_id.encode(), comma, body[start:])
+
+
+def engine_ids(api: Api, engine: str, features: Features, engine_id: str) -> tuple[str, ...]:
+    """The ids under which SGLang's `/abort_request` finds the request; empty where only closing the connection helps.
+
+    A batch of prompts runs under `id_0`, `id_1`, …; with n > 1 the samples get ids of their own, which nobody knows.
+    """
+    if engine != "sglang" or api not in _ID_FIELDS or features.rid_given or features.n > features.batch:
+        return ()
+    batch = tuple(f"{engine_id}_{index}" for index in range(features.batch))
+    if features.batch > 1:
+        return batch
+    # One prompt may have come as a string or as a list of one, which is a batch to the engine.
+    return (engine_id,) if api is Api.chat else (engine_id, *batch)
+
+
+def error_events(api: Api, message: str, code: str) -> bytes:
+    """Server-sent events that end a stream with an error, as clients of each API understand them."""
+    if api is Api.messages:
+        error = {"type": "error", "error": {"type": "api_error", "message": message}}
+        return b"event: error\ndata: %b\n\n" % orjson.dumps(error)
+    if api is Api.responses:
+        return b"event: error\ndata: %b\n\n" % orjson.dumps(
+            {"type": "error", "code": code, "message": message, "param": None}
+        )
+    return b"data: %b\n\ndata: [DONE]\n\n" % error_document(502, message, code)

