@@ -1,0 +1,24 @@
+"""Token counts in OpenAI's `usage` object, with SGLang's fields and order."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from replica.simulator.frontend import Choice
+
+
+def usage(choices: Iterable[Choice], n: int) -> dict[str, Any]:
+    """Of a whole reply: the prompt counts once for its `n` samples."""
+    choices = list(choices)
+    prompt = sum(c.prompt_tokens for c in choices if c.index % n == 0)
+    return usage_object(prompt, sum(len(c.tokens) for c in choices))
+
+
+def usage_object(prompt_tokens: int, completion_tokens: int) -> dict[str, Any]:
+    return {
+        "prompt_tokens": prompt_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+        "completion_tokens": completion_tokens,
+        "prompt_tokens_details": None,
+        "reasoning_tokens": 0,
+        "completion_tokens_details": None,
+    }

@@ -1,0 +1,61 @@
+"""Stop strings and stop expressions, matched on decoded text as SGLang does on its scheduler thread.
+
+Each step decodes the tail of the output again, long enough for the longest stop string; a `stop_regex` is searched by
+Python's `re` over as much text as it can match, which for an unbounded pattern is all of it.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from replica.simulator.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class StopCheck:
+    """Outcome of one step. `hold`: the text ends like the beginning of a stop string, so it must not be sent yet."""
+
+    matched: str | None = None
+    hold: bool = False
+
+
+_GO_ON = StopCheck()
+_HOLD = StopCheck(hold=True)
+# Longest text that a pattern without unbounded repetition can need; such a pattern is searched in the whole output.
+_UNBOUNDED = 2**30
+
+
+class StopMatcher:
+    """The stop conditions on text of one sequence."""
+
+    __slots__ = ("_expressions", "_strings", "_tail", "_vocabulary")
+
+    def __init__(self, strings: tuple[str, ...], expressions: tuple[str, ...], vocabulary: Vocabulary) -> None:
+        self._strings = tuple(s for s in strings if s)
+        self._expressions = tuple((source, re.compile(source)) for source in expressions)
+        self._vocabulary = vocabulary
+        # Tokens, as in SGLang: a stop string of n tokens can end inside a longer token, hence one more.
+        lengths = [len(vocabulary.encode(s)) for s in self._strings]
+        lengths += [_longest_match(e) for e in expressions]
+        self._tail = max(lengths, default=0) + 1
+
+    def check(self, output: Sequence[int]) -> StopCheck:
+        """Look at the output so far, its last token new."""
+        tail = self._vocabulary.decode(output[-self._tail :])
+        for string in self._strings:
+            if string in tail:
+                return StopCheck(matched=string)
+        for source, expression in self._expressions:
+            if expression.search(tail):
+                return StopCheck(matched=source)
+        for string in self._strings:
+            for length in range(min(len(string), len(tail)), 0, -1):
+                if tail.endswith(string[:length]):
+                    return _HOLD
+        return _GO_ON
+
+
+def _longest_match(pattern: str) -> int:
+    """Upper bound of characters, hence of tokens, that a match of the pattern spans."""
+    _, high = re._parser.parse(pattern).getwidth()  # type: ignore[attr-defined]
+    return min(int(high), _UNBOUNDED)
