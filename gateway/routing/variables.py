@@ -71,6 +71,7 @@ _TABLE = (
     Variable("top_k", Kind.optional, _feature("top_k"), "sampling's top-k", absent=-1),
     Variable("stop", Kind.count, _feature("stop"), "stop strings"),
     Variable("stop_bytes", Kind.number, _feature("stop_bytes"), "size of all stop strings"),
+    Variable("stop_tokens", Kind.count, _feature("stop_tokens"), "stop token ids"),
     Variable("stop_regex", Kind.count, _feature("stop_regex"), "stop regular expressions"),
     Variable("logit_bias", Kind.count, _feature("logit_bias"), "entries of logit_bias"),
     Variable("penalties", Kind.flag, _feature("penalties"), "a sampling penalty is set"),
