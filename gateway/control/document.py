@@ -182,13 +182,13 @@ def _syntax_problem(file: str, text: str, error: yaml.YAMLError) -> Problem:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     said = getattr(error, "problem", None) or str(error).splitlines()[0]
     if mark is None:
-        return Problem(file, 1, 1, "", "valid YAML", said)
+        return Problem(file, 1, 1, "", f"valid YAML; the parser says: {said}")
     line = text.splitlines()[mark.line] if mark.line < len(text.splitlines()) else ""
     hint = None
     if re.search(r":\s*[>|]=?\s*\d", line):
         hint = 'put comparisons in quotes, as in step_us: ">300"'
     elif "\t" in line[: len(line) - len(line.lstrip())]:
         hint = "indent with spaces"
-    elif re.search(r":\s*[*!&%@`]", line):
+    elif re.search(r":\s*[*%@`]", line):
         hint = "put a value that begins with a special character in quotes"
-    return Problem(file, mark.line + 1, mark.column + 1, "", "valid YAML", said, hint)
+    return Problem(file, mark.line + 1, mark.column + 1, "", f"valid YAML; the parser says: {said}", hint=hint)

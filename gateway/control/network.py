@@ -9,6 +9,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 _HOSTNAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_](?:[A-Za-z0-9_-]*[A-Za-z0-9_])?(?:\.[A-Za-z0-9_-]+)*\.?")
+_VISIBLE = re.compile(r"[!-~]+")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -73,7 +74,7 @@ def parse_address(text: object) -> Address:
 def parse_origin(text: object) -> Origin:
     """Parse the URL of a replica; it has no path, query or credentials. Raises AddressError."""
     expected = "a URL such as http://10.0.0.7:30000"
-    if not isinstance(text, str):
+    if not isinstance(text, str) or not _VISIBLE.fullmatch(text):  # urlsplit would drop line breaks and tabs
         raise AddressError(expected)
     try:
         parts = urlsplit(text)
@@ -81,7 +82,7 @@ def parse_origin(text: object) -> Origin:
     except ValueError:
         raise AddressError(expected) from None
     if parts.scheme not in _DEFAULT_PORTS:
-        hint = f"did you mean http://{text}?" if "://" not in text and text else None
+        hint = f"did you mean http://{text}?" if "://" not in text else None
         raise AddressError(f"{expected}, with http:// or https://", hint)
     if parts.username is not None or parts.password is not None:
         raise AddressError(f"{expected}, without user or password")
