@@ -34,18 +34,27 @@ _STATUS_LINES = {code: b"HTTP/1.1 %d %b\r\n" % (code, reason) for code, reason i
 
 CONTENT_LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ?([0-9]{1,15})\r\n")
 """The usual spelling, found without taking a head apart."""
+_ANY_CONTENT_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)[ \t]*\r\n", re.IGNORECASE)
 
 
 def without_length(head: bytes) -> tuple[bytes, int]:
     """A head with the digits of its usual `content-length` cut out, and their value; -1 if there is none.
 
-    Heads that are equal without them differ in nothing else: an empty length is never valid, so the place is known.
+    Heads that are equal without them differ in nothing else, except that one may have had none: an empty length, which
+    is never valid.
     """
     match = CONTENT_LENGTH.search(head)
     if match is None:
         return head, -1
     start, end = match.span(1)
     return head[:start] + head[end:], int(match[1])
+
+
+def unusual_length(head: bytes) -> int:
+    """The `content-length` of a head that has a valid one in whatever spelling."""
+    match = _ANY_CONTENT_LENGTH.search(head)
+    assert match is not None
+    return int(match[1])
 
 
 def status_line(status: int) -> bytes:

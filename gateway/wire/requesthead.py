@@ -6,12 +6,21 @@ framed in two ways) and taken apart. Measured: 1 µs for a head of 17 headers th
 Knows nothing of sockets.
 """
 
+import re
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
 import httptools
 
-from gateway.wire.message import HOP_BY_HOP, Headers, Reply, connection_options, error_reply, without_length
+from gateway.wire.message import (
+    HOP_BY_HOP,
+    Headers,
+    Reply,
+    connection_options,
+    error_reply,
+    unusual_length,
+    without_length,
+)
 
 
 class RefusedError(Exception):
@@ -70,11 +79,13 @@ class RequestHeads:
         if head is None:
             head = parse(data)
             if head.has_length and length < 0:
-                raise RefusedError(_bad("content-length is not a plain number of at most 15 digits"))
+                return head, unusual_length(data)
             if len(key) <= _KEPT_BYTES:
                 if len(self._known) >= _KEPT:
                     self._known.clear()
                 self._known[key] = head
+        elif length < 0 and head.has_length:
+            raise RefusedError(_bad("content-length is empty"))  # equal to a known head without its digits
         return head, length
 
 
@@ -94,6 +105,7 @@ def parse(data: bytes) -> RequestHead:
     headers: Headers = []
     lines: list[bytes] = []
     options: list[bytes] = []
+    host = b""
     hosts = 0
     has_length = chunked = expects = False
     request_id = b""
@@ -106,7 +118,7 @@ def parse(data: bytes) -> RequestHead:
             lines.append(line)
         elif lower == b"host":
             hosts += 1
-            lines.append(line)
+            host = value
         elif lower == b"content-length":
             has_length = True
         elif lower == b"transfer-encoding":
@@ -120,16 +132,22 @@ def parse(data: bytes) -> RequestHead:
         elif lower == b"x-request-id":
             request_id = value
     http10 = version == b"HTTP/1.0"
-    if not http10 and hosts != 1:
+    if hosts != 1 and (hosts or not http10):
         raise RefusedError(_bad(f"an HTTP/1.1 request has exactly one Host header, this one has {hosts}"))
     if has_length and chunked:
         raise RefusedError(_bad("content-length and transfer-encoding exclude each other"))
+    if chunked and http10:
+        raise RefusedError(_bad("HTTP/1.0 has no transfer-encoding"))
     if method == b"CONNECT":
         raise RefusedError(error_reply(405, "CONNECT is not supported", "method_not_allowed"))
+    authority, target = _origin_form(method, target)
+    host = authority or host
+    if not _HOST.fullmatch(host):
+        raise RefusedError(_bad("the host is not a name or an address with an optional port"))
     named = connection_options(options)
     if drop := named - _PLAIN_OPTIONS:
         lines = [line for line in lines if line.partition(b":")[0].lower() not in drop]
-    target = _origin_form(method, target)
+    lines.insert(0, b"host: " + host)
     return RequestHead(
         method=method,
         target=target,
@@ -174,16 +192,18 @@ def _bad(message: str) -> Reply:
     return error_reply(400, message, "bad_http")
 
 
-def _origin_form(method: bytes, target: bytes) -> bytes:
-    """The target as an origin server expects it (RFC 9112 section 3.2)."""
+def _origin_form(method: bytes, target: bytes) -> tuple[bytes, bytes]:
+    """The authority that the target names, if it does, and the target for an origin server (RFC 9112 section 3.2)."""
+    if b"#" in target:
+        raise RefusedError(_bad("the request target has a fragment"))
     if target.startswith(b"/") or (target == b"*" and method == b"OPTIONS"):
-        return target
+        return b"", target
     scheme, separator, rest = target.partition(b"://")
-    if not separator or scheme.lower() not in (b"http", b"https"):
-        raise RefusedError(_bad("the request target is neither a path nor an http URL"))
     end = min((at for at in (rest.find(b"/"), rest.find(b"?")) if at >= 0), default=len(rest))
+    if not separator or scheme.lower() not in (b"http", b"https") or not end:
+        raise RefusedError(_bad("the request target is neither a path nor an http URL"))
     path = rest[end:]
-    return path if path.startswith(b"/") else b"/" + path
+    return rest[:end], path if path.startswith(b"/") else b"/" + path
 
 
 def _path(target: bytes) -> str:
@@ -194,6 +214,8 @@ def _path(target: bytes) -> str:
 
 
 _VERSIONS = (b"HTTP/1.1", b"HTTP/1.0")
+_HOST = re.compile(rb"(?:[\w.~!$&'()*+;=%-]+|\[[0-9A-Fa-f:.]+\])?(?::[0-9]*)?")
+"""RFC 3986 section 3.2.2 without the comma, which nobody has in a name and which joins two headers into one."""
 _KEPT = 1024
 _KEPT_BYTES = 4096
 _PLAIN_OPTIONS = frozenset((b"close", b"keep-alive", b"upgrade", b""))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import httptools
 
-from gateway.wire.message import HOP_BY_HOP, connection_options, without_length
+from gateway.wire.message import HOP_BY_HOP, connection_options, unusual_length, without_length
 
 
 class BadResponseError(Exception):
@@ -47,11 +47,13 @@ class ResponseHeads:
         if head is None:
             head = parse(data)
             if head.has_length and length < 0:
-                raise BadResponseError("sent a content-length that is not a plain number")
+                return head, unusual_length(data)
             if len(key) <= _KEPT_BYTES:
                 if len(self._known) >= _KEPT:
                     self._known.clear()
                 self._known[key] = head
+        elif length < 0 and head.has_length:
+            raise BadResponseError("sent an empty content-length")  # equal to a known head without its digits
         return head, length
 
 

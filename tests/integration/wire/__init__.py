@@ -1,0 +1,1 @@
+"""The specification of the wire, over real sockets and on the event loop that production uses."""
