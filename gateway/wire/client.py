@@ -92,7 +92,7 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
-        if self.current is not None and self._incoming is None:
+        if self._unread or (self.current is not None and self._incoming is None):
             self._unread += data
             if len(self._unread) > _UNREAD_HIGH_WATER and not self._reading_paused:
                 self._pause_reading()

@@ -85,6 +85,7 @@ class Exchange:
     connection: UpstreamConnection | None = None
     _parts: list[bytes] | None = None
     _attempt_lines = b""
+    _attempt_body = b""
     _body_given = False
     _body_ended = False
     _connect_task: asyncio.Task[None] | None = None
@@ -126,8 +127,7 @@ class Exchange:
             return
         self.response_lines = response_lines
         self._attempt_lines = headers
-        if body is not None:
-            self.body = body
+        self._attempt_body = self.body if body is None else body
         connection = upstream.take()
         if connection is not None:
             self.attach(connection)
@@ -161,7 +161,7 @@ class Exchange:
             return
         client = self.client
         client.deadline = client.now() + client.timeouts.first_byte_s
-        body = self.body
+        body = self._attempt_body
         size = len(body)
         if not size:
             connection.begin(self, self._spelled(self._length_line(0 if head.has_length or head.chunked else -1)))
@@ -176,7 +176,7 @@ class Exchange:
         self.status = status
         self.state = State.responding
         self.first_byte_at = self.client.now()
-        self.body = b""
+        self.body = self._attempt_body = b""
 
     def connect_failed(self, failure: Failure) -> None:
         """No connection could be made for this exchange."""

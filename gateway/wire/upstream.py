@@ -97,13 +97,19 @@ class Upstream:
             connection.abandon()
             raise
         except TimeoutError:
+            connection.abandon()
             detail = f"{self.name} did not accept a connection within {self._timeouts.connect_s:g} s"
             exchange.connect_failed(Failure(FailureKind.connect_timeout, detail))
-        except (OSError, ssl.SSLError) as error:
-            detail = f"no connection to {self.name}: {error.strerror or error}"
+        except (OSError, UnicodeError) as error:  # UnicodeError: the host is no name that could be looked up
+            connection.abandon()
+            detail = f"no connection to {self.name}: {getattr(error, 'strerror', None) or error}"
             exchange.connect_failed(Failure(FailureKind.connect_failed, detail))
         else:
-            exchange.attach(connection)
+            if connection.is_closing():
+                detail = f"{self.name} closed the connection as soon as it was made"
+                exchange.connect_failed(Failure(FailureKind.connect_failed, detail))
+            else:
+                exchange.attach(connection)
 
 
 class UpstreamConnection(asyncio.Protocol):
@@ -196,13 +202,19 @@ class UpstreamConnection(asyncio.Protocol):
             self._relay(exchange, data)
 
     def eof_received(self) -> None:
-        """Nothing to do: the transport closes itself and `connection_lost` follows."""
+        """No more will come. Waiting for `connection_lost` would be waiting until all we have written was taken."""
+        self._ended(None)
+        self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._upstream.forget(self)
+        self._ended(exc)
+
+    def _ended(self, exc: Exception | None) -> None:
         exchange = self._exchange
         if exchange is None:
-            self._upstream.forget(self)
-        elif self._state == _Body.until_close and exc is None:
+            return
+        if self._state == _Body.until_close and exc is None:
             if not exchange.head.http10:
                 self._write(LAST_CHUNK)
             self._end(exchange)
@@ -214,7 +226,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._fail(FailureKind.closed_early, "closed the connection without a response")
 
     def pause_writing(self) -> None:
-        if self._exchange is not None:
+        if self._exchange is not None and not self._exchange.received:
             self._exchange.client.pause_body()
 
     def resume_writing(self) -> None:
@@ -265,7 +277,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._body_remaining = 0
             if head.chunked:
                 framing = b"transfer-encoding: chunked\r\n"
-            elif length >= 0:
+            elif length >= 0 and head.status != 204:
                 framing = b"content-length: %d\r\n" % length
         elif head.chunked:
             self._state = _Body.chunked
@@ -353,6 +365,7 @@ class UpstreamConnection(asyncio.Protocol):
             and self._complete
             and not self._excess
             and self._body_remaining >= 0
+            and not self._transport.get_write_buffer_size()
             and not self._transport.is_closing()
         )
         if reusable:
