@@ -162,6 +162,8 @@ class CallStream:
 
 def _call_schema(tool: Tool) -> dict[str, Any]:
     return {
+        # SGLang leaves it out: to xgrammar `properties` means an object; llguidance would allow strings, too.
+        "type": "object",
         "properties": {
             "name": {"type": "string", "enum": [tool.function.name]},
             "parameters": _without_definitions(tool.function.parameters) or {"type": "object", "properties": {}},
