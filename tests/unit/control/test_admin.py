@@ -1,0 +1,194 @@
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import httpx
+import pytest
+from aiohttp import web
+
+from gateway import __version__
+from gateway.control.admin import AdminContext, create_admin_app
+from gateway.control.assembly import build_router
+from gateway.control.config import parse_config
+from gateway.control.metrics import Metrics
+from gateway.feed.health import HealthMonitor, HealthPolicy
+from gateway.hookcost import Classifier
+
+CONFIG = """
+default_pool: interactive
+limits: {max_body_bytes: 1000}
+pools:
+  interactive:
+    replicas: [{url: "http://127.0.0.1:1", name: i1}]
+    step_budget_us: 1000
+    when_unavailable: {spill: grammar}
+  grammar: {replicas: [{url: "http://127.0.0.1:2", name: g1}]}
+rules:
+  - {name: structured, when: {grammar: any}, pool: grammar}
+"""
+
+
+@dataclass
+class Admin:
+    """A running admin port, and what it shows."""
+
+    client: httpx.AsyncClient
+    context: AdminContext
+    draining: bool = False
+
+    async def probed(self) -> None:
+        """Let every replica be probed once; both are refused, since nothing listens there."""
+        await self.context.health.start()
+        await self.context.health.wait_all_probed()
+
+    def admit(self, *names: str) -> None:
+        for pool in self.context.router.pools.values():
+            for replica in pool.replicas:
+                replica.available = replica.name in names
+
+
+@pytest.fixture
+async def admin() -> AsyncIterator[Admin]:
+    config = parse_config(CONFIG)
+    router = build_router(config)
+    targets = [(replica, HealthPolicy(interval_s=60)) for pool in router.pools.values() for replica in pool.replicas]
+    health = HealthMonitor(targets, clock=asyncio.get_running_loop().time)
+    context = AdminContext(config, router, health, Metrics(router.pools), Classifier(), lambda: running.draining)
+    runner = web.AppRunner(create_admin_app(context), access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{runner.addresses[0][1]}") as client:
+        running = Admin(client, context)
+        yield running
+    await health.close()
+    await runner.cleanup()
+
+
+async def test_it_is_alive_as_soon_as_it_answers(admin: Admin) -> None:
+    reply = await admin.client.get("/healthz")
+
+    assert (reply.status_code, reply.json()) == (200, {"status": "alive"})
+
+
+async def test_it_is_ready_once_replicas_were_probed_and_any_pool_can_take_requests(admin: Admin) -> None:
+    async def readiness() -> tuple[int, str | None]:
+        reply = await admin.client.get("/readyz")
+        assert reply.json()["ready"] is (reply.status_code == 200)
+        return reply.status_code, reply.json()["reason"]
+
+    admin.admit("i1", "g1")
+    assert await readiness() == (503, "replicas have not been probed yet")
+
+    await admin.probed()
+    admin.admit()
+    assert await readiness() == (503, "no replica of any pool is available")
+
+    admin.admit("g1")
+    assert await readiness() == (200, None)
+    assert (await admin.client.get("/readyz")).json()["pools"] == {"interactive": False, "grammar": True}
+
+    admin.draining = True
+    assert await readiness() == (503, "draining")
+
+
+async def test_pools_and_replicas_are_listed_with_load_and_state(admin: Admin) -> None:
+    await admin.probed()
+    admin.admit("i1")
+    admin.context.router.pools["interactive"].replicas[0].in_flight = 3
+
+    pools = (await admin.client.get("/api/v1/pools")).json()["pools"]
+    replicas = (await admin.client.get("/api/v1/replicas")).json()["replicas"]
+
+    assert [pool["name"] for pool in pools] == ["interactive", "grammar"]
+    assert pools[0] | {"replicas": None} == {
+        "name": "interactive",
+        "available": True,
+        "step_budget_us": 1000,
+        "when_unavailable": {"spill": "grammar"},
+        "in_flight": 3,
+        "replicas": None,
+    }
+    assert (pools[1]["available"], pools[1]["when_unavailable"]) == (False, "reject")
+    assert [[replica["name"] for replica in pool["replicas"]] for pool in pools] == [["i1"], ["g1"]]
+    assert [(replica["name"], replica["pool"], replica["available"]) for replica in replicas] == [
+        ("i1", "interactive", True),
+        ("g1", "grammar", False),
+    ]
+    assert replicas[1]["last_error"] == "connection refused"
+    assert replicas[1]["state_age_s"] >= 0
+    assert replicas[1]["probe_ms"] is None
+
+
+async def test_metrics_come_in_prometheus_text_and_in_openmetrics(admin: Admin) -> None:
+    text = await admin.client.get("/metrics")
+    openmetrics = await admin.client.get("/metrics", headers={"accept": "application/openmetrics-text"})
+
+    assert text.headers["content-type"].startswith("text/plain")
+    assert 'steplane_replica_up{pool="grammar",replica="g1"} 0.0' in text.text
+    assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
+    assert openmetrics.text.endswith("# EOF\n")
+
+
+async def test_explain_decides_for_the_body_that_was_posted_with_the_replicas_as_they_are(admin: Admin) -> None:
+    async def explained(body: bytes, **query: str) -> dict[str, object]:
+        reply = await admin.client.post("/api/v1/explain", params=query, content=body)
+        assert reply.status_code == 200
+        explanation: dict[str, object] = reply.json()
+        return explanation
+
+    admin.admit("i1", "g1")
+    body = b'{"messages": [], "response_format": {"type": "json_object"}}'
+    assert (await explained(body))["route"] == "structured"
+    assert (await explained(body, path="/v1/embeddings"))["route"] == "default"
+    assert (await explained(b"{"))["pool"] is None
+
+    admin.admit("g1")
+    assert (await explained(b'{"messages": []}'))["spilled_from"] == "interactive"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/nope", 404, "not_found"),
+        ("POST", "/healthz", 405, "method_not_allowed"),
+        ("GET", "/api/v1/explain", 405, "method_not_allowed"),
+        ("POST", "/api/v1/explain", 413, "body_too_large"),
+    ],
+)
+async def test_errors_have_the_shape_of_openais(admin: Admin, method: str, path: str, status: int, code: str) -> None:
+    reply = await admin.client.request(method, path, content=b" " * 2000 if status == 413 else b"")
+
+    assert reply.status_code == status
+    error = reply.json()["error"]
+    assert error["code"] == code
+    assert error["type"] == "invalid_request_error"
+    assert error["message"]
+
+
+async def test_a_method_that_is_not_allowed_names_those_that_are(admin: Admin) -> None:
+    reply = await admin.client.get("/api/v1/explain")
+
+    assert reply.headers["allow"] == "POST"
+
+
+async def test_a_failure_inside_is_answered_and_does_not_say_more_than_it_should(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr("gateway.control.admin.explain", broken)
+
+    reply = await admin.client.post("/api/v1/explain", content=b"{}")
+
+    assert reply.status_code == 500
+    assert reply.json()["error"]["type"] == "server_error"
+    assert "secret" not in reply.text
+    assert "secret" in capsys.readouterr().out
+
+
+async def test_the_index_lists_what_there_is(admin: Admin) -> None:
+    index = (await admin.client.get("/")).json()
+
+    assert index["version"] == __version__
+    assert "GET /metrics" in index["endpoints"]
