@@ -1,0 +1,121 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway import __version__
+
+Steplane = Callable[..., Any]
+
+PLAIN = b'{"model": "m", "messages": [{"role": "user", "content": "hello"}]}'
+STRUCTURED = b'{"model": "m", "messages": [], "response_format": {"type": "json_object"}, "max_tokens": 77}'
+
+
+def test_json_is_one_object_with_the_decision_and_what_it_rests_on(steplane: Steplane, tmp_path: Path) -> None:
+    body = tmp_path / "body.json"
+    body.write_bytes(STRUCTURED)
+
+    outcome = steplane("explain", body, "--json")
+
+    explanation = json.loads(outcome.stdout)
+    assert outcome.code == 0
+    assert (explanation["pool"], explanation["route"]) == ("grammar", "structured")
+    assert explanation["signature"].startswith("s1-")
+    assert explanation["cost"].keys() == {"compile_ms", "step_us", "by_hook", "heavy"}
+    assert explanation["features"]["max_tokens"] == 77
+    assert explanation.keys() >= {"grammar_key", "refusal", "rejection", "why", "rules"}
+
+
+def test_without_json_it_reads_as_text_and_leaves_out_what_says_nothing(steplane: Steplane) -> None:
+    outcome = steplane("explain", "-", stdin=STRUCTURED)
+
+    assert outcome.code == 0
+    assert "pool grammar, rule structured" in outcome.stdout
+    assert "rule 'structured' takes it: grammar is json_object (the rule wants grammar: any)" in outcome.stdout
+    assert "the pool's budget is 2000 µs" in outcome.stdout
+    assert "max_tokens" in outcome.stdout
+    assert "custom_logit_processor" not in outcome.stdout
+
+
+def test_the_path_decides_how_the_body_is_read(steplane: Steplane) -> None:
+    body = b'{"prompt": "x", "prompt_logprobs": 1}'
+
+    assert json.loads(steplane("explain", "-", "--json", "--path", "/v1/completions", stdin=body).stdout)["route"] == (
+        "prompt-logprobs"
+    )
+    assert json.loads(steplane("explain", "-", "--json", "--path", "/v1/embeddings", stdin=body).stdout)["route"] == (
+        "default"
+    )
+
+
+def test_a_configuration_of_ones_own_replaces_the_embedded_one(steplane: Steplane, tmp_path: Path) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text(
+        "default_pool: a\npools:\n  a: {replicas: [http://h:1]}\nrules: [{name: hi, when: {model: m}, pool: a}]\n"
+    )
+
+    explanation = json.loads(steplane("explain", "-", "--json", "-c", path, stdin=PLAIN).stdout)
+
+    assert (explanation["pool"], explanation["route"]) == ("a", "hi")
+
+
+@pytest.mark.parametrize("arguments", [["--json"], []])
+def test_a_body_that_is_no_json_is_explained_as_refused_with_exit_code_3(
+    steplane: Steplane, arguments: list[str]
+) -> None:
+    outcome = steplane("explain", "-", *arguments, stdin=b'{"messages": [\n  1,\n}')
+
+    assert outcome.code == 3
+    assert "invalid_json" in outcome.stdout
+    assert "line 3, column 1" in outcome.stdout
+    if arguments:
+        explanation = json.loads(outcome.stdout)
+        assert (explanation["pool"], explanation["refusal"]["status"]) == (None, 400)
+
+
+def test_a_field_with_a_wrong_type_is_named(steplane: Steplane) -> None:
+    outcome = steplane("explain", "-", "--json", stdin=b'{"messages": [], "top_logprobs": {"a": 1}}')
+
+    assert outcome.code == 3
+    assert json.loads(outcome.stdout)["refusal"]["param"] == "top_logprobs"
+
+
+@pytest.mark.parametrize("name", ["none.json", "."])
+def test_a_file_that_can_not_be_read_is_one_line_on_stderr_with_exit_code_1(
+    steplane: Steplane, tmp_path: Path, name: str
+) -> None:
+    outcome = steplane("explain", tmp_path / name)
+
+    assert outcome.code == 1
+    assert outcome.stdout == ""
+    assert outcome.stderr.startswith(f"steplane: can't read {tmp_path / name}: ")
+    assert outcome.stderr.count("\n") == 1
+
+
+def test_a_stdin_that_is_closed_is_said_so(steplane: Steplane) -> None:
+    outcome = steplane("explain", "-", stdin=None)
+
+    assert outcome.code == 1
+    assert outcome.stderr.startswith("steplane: can't read stdin: it is closed")
+
+
+def test_a_bad_configuration_fails_before_anything_is_decided(steplane: Steplane, tmp_path: Path) -> None:
+    outcome = steplane("explain", "-", "-c", tmp_path / "none.yaml", stdin=PLAIN)
+
+    assert outcome.code == 1
+    assert outcome.stdout == ""
+
+
+def test_text_from_a_request_is_not_taken_for_markup(steplane: Steplane) -> None:
+    outcome = steplane("explain", "-", stdin=b'{"model": "[bold]m[/x]", "messages": []}')
+
+    assert outcome.code == 0
+    assert "[bold]m[/x]" in outcome.stdout
+
+
+def test_the_version_is_shown(steplane: Steplane) -> None:
+    outcome = steplane("--version")
+
+    assert (outcome.code, outcome.stdout) == (0, f"steplane {__version__}\n")
