@@ -12,13 +12,13 @@ _ID_FIELDS = {Api.chat: "rid", Api.completions: "rid", Api.generate: "rid", Api.
 """The body field that sets SGLang's request id; `/v1/messages` has none."""
 
 
-def spliced(body: bytes, api: Api, engine: str, features: Features, engine_id: str) -> bytes | None:
+def spliced(body: bytes, features: Features, engine: str, engine_id: str) -> bytes | None:
     """`body` with the engine's request id put in front of its fields, or None where nothing is to be changed.
 
     With duplicate keys the last one wins in the engine's parser, so a client's own id is never overridden. `body` must
     be a JSON object; every byte of it is kept.
     """
-    name = _ID_FIELDS.get(api) if engine == "sglang" else None
+    name = _ID_FIELDS.get(features.api) if engine == "sglang" else None
     if name is None or features.rid_given:
         return None
     start = body.index(b"{") + 1
@@ -26,11 +26,12 @@ def spliced(body: bytes, api: Api, engine: str, features: Features, engine_id: s
     return b'%b"%b":"%b"%b%b' % (body[:start], name.encode(), engine_id.encode(), comma, body[start:])
 
 
-def engine_ids(api: Api, engine: str, features: Features, engine_id: str) -> tuple[str, ...]:
+def engine_ids(features: Features, engine: str, engine_id: str) -> tuple[str, ...]:
     """The ids under which SGLang's `/abort_request` finds the request; empty where only closing the connection helps.
 
     A batch of prompts runs under `id_0`, `id_1`, …; with n > 1 the samples get ids of their own, which nobody knows.
     """
+    api = features.api
     if engine != "sglang" or api not in _ID_FIELDS or features.rid_given or features.n > features.batch:
         return ()
     batch = tuple(f"{engine_id}_{index}" for index in range(features.batch))

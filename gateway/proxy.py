@@ -28,7 +28,6 @@ from gateway.wire.upstream import Upstream
 log = structlog.get_logger("steplane.proxy")
 
 _MAX_ATTEMPTS = 2
-_KEPT_PATHS = 1024
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _PASSED_THROUGH = Classification(Features(), FREE, "s1-0000000000000000")
 """Of everything that is not a request for generation: nothing in it reaches the step thread."""
@@ -59,7 +58,6 @@ class Link:
 class Call:
     """What the gateway knows of one exchange beyond its bytes."""
 
-    api: Api
     request: RouteRequest
     engine_id: str
     decision: Decision | None = None
@@ -68,6 +66,11 @@ class Call:
     tried: list[Replica] = field(default_factory=list)
     attempts: int = 0
     stale_retried: bool = False
+
+    @property
+    def features(self) -> Features:
+        """What the request asks for."""
+        return self.request.classification.features
 
 
 class Proxy:
@@ -90,18 +93,17 @@ class Proxy:
         self._refusals = refusals
         self._ids = count(1)
         self._id_prefix = os.urandom(6).hex()
-        self._apis: dict[bytes, tuple[str, Api]] = {}
         self._decision_lines: dict[tuple[str, str], bytes] = {}
 
     # --- wire.Handler
 
     def buffers(self, exchange: Exchange) -> bool:
         """Requests for generation are read whole, everything else streams through."""
-        return exchange.method == b"POST" and self._path_of(exchange)[1] is not Api.other
+        return exchange.method == b"POST" and api_of(exchange.path) is not Api.other
 
     def handle(self, exchange: Exchange) -> None:
         """Classify and route."""
-        path, api = self._path_of(exchange)
+        path = exchange.path
         engine_id = f"{self._id_prefix}-{next(self._ids):x}"
         request_id = exchange.request_id
         if not request_id or not _REQUEST_ID.fullmatch(request_id):
@@ -117,7 +119,7 @@ class Proxy:
         else:
             classification = _PASSED_THROUGH
         request = RouteRequest(exchange.method.decode("ascii"), path, classification)
-        call = exchange.context = Call(api, request, engine_id)
+        call = exchange.context = Call(request, engine_id)
         self._attempt(exchange, call)
 
     def failed(self, exchange: Exchange, failure: Failure) -> None:
@@ -146,7 +148,7 @@ class Proxy:
     def stream_error(self, exchange: Exchange, failure: Failure) -> bytes:
         """The error event that ends a broken stream, in the client's dialect."""
         call: Call = exchange.context
-        return error_events(call.api, failure.detail, f"upstream_{failure.kind.value}")
+        return error_events(call.features.api, failure.detail, f"upstream_{failure.kind.value}")
 
     def finished(self, exchange: Exchange) -> None:
         """Count, and tell the engine if nobody waits for the answer."""
@@ -157,7 +159,7 @@ class Proxy:
         if link is not None:
             self._release(call)
             if exchange.client_left or exchange.failure is not None:
-                ids = engine_ids(call.api, link.replica.engine, call.request.classification.features, call.engine_id)
+                ids = engine_ids(call.features, link.replica.engine, call.engine_id)
                 if ids:
                     self._aborter.abort(link.replica, ids)
             if exchange.failure is not None:
@@ -166,15 +168,6 @@ class Proxy:
         self._metrics.finished(exchange, call.decision)
 
     # --- inside
-
-    def _path_of(self, exchange: Exchange) -> tuple[str, Api]:
-        known = self._apis.get(exchange.target)
-        if known is None:
-            path = exchange.path
-            known = path, api_of(path)
-            if len(self._apis) < _KEPT_PATHS:
-                self._apis[exchange.target] = known
-        return known
 
     def _attempt(self, exchange: Exchange, call: Call, failure: Failure | None = None) -> None:
         """Route, or route again: a failed attempt may have changed which pools are available."""
@@ -199,8 +192,7 @@ class Proxy:
         assert decision is not None
         replica.in_flight += 1
         call.link = link
-        features = call.request.classification.features
-        body = spliced(exchange.body, call.api, replica.engine, features, call.engine_id) if exchange.buffered else None
+        body = spliced(exchange.body, call.features, replica.engine, call.engine_id) if exchange.buffered else None
         lines = self._lines_of(decision) + link.response_line
         request_line = b"x-request-id: %b\r\n" % exchange.request_id
         exchange.forward(link.upstream, headers=request_line, body=body, response_lines=lines + request_line)
