@@ -152,9 +152,9 @@ class Simulator:
 class Simulators:
     """All simulated replicas. Leaving the context ends every process, whatever happened in it."""
 
-    def __init__(self, names: Sequence[str], at_once: asyncio.Event) -> None:
-        """Take a port for each name; `at_once` cuts the waits of the end short."""
-        self.all = [Simulator(name, ("--seed", str(seed))) for seed, name in enumerate(names)]
+    def __init__(self, names: Sequence[str], at_once: asyncio.Event, arguments: Sequence[str] = ()) -> None:
+        """Take a port for each name; `at_once` cuts the waits of the end short. All get the same `arguments`."""
+        self.all = [Simulator(name, ("--seed", str(seed), *arguments)) for seed, name in enumerate(names)]
         self._at_once = at_once
         self._supervisors: list[asyncio.Task[None]] = []
 

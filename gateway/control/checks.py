@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def cross_check(config: "Config", document: Document) -> tuple[list[Problem], list[Problem]]:
     """All errors and all warnings, each in the order of the file."""
-    errors = [*_pool_names(config, document), *_spill_cycles(config, document)]
+    errors = [*_pool_names(config, document), *_spill_cycles(config, document), *_listeners(config, document)]
     errors += [*_replicas(config, document), *_rules(config, document)]
     warnings = [*_unreachable_rules(config, document), *_unused_pools(config, document)]
     return _in_order(errors), _in_order(warnings)
@@ -63,7 +63,13 @@ def _spill(config: "Config", pool: str) -> str | None:
     return config.pools[pool].when_unavailable.spill if pool in config.pools else None
 
 
+def _listeners(config: "Config", document: Document) -> Iterator[Problem]:
+    if config.listen == config.admin.listen and config.listen.port != 0:
+        yield document.problem(("admin", "listen"), "another address than that of listen", str(config.admin.listen))
+
+
 def _replicas(config: "Config", document: Document) -> Iterator[Problem]:
+    own = {str(config.listen): "listen", str(config.admin.listen): "admin.listen"}
     names: dict[str, str] = {}
     urls: dict[str, str] = {}
     for pool_name, pool in config.pools.items():
@@ -76,6 +82,9 @@ def _replicas(config: "Config", document: Document) -> Iterator[Problem]:
             elif replica.label in names:
                 found = f"{replica.label!r}, as in {names[replica.label]}"
                 yield document.problem((*location, "name"), "a name of its own for each replica", found)
+            if replica.url.authority in own:
+                found = f"{url}, where this gateway has its {own[replica.url.authority]}"
+                yield document.problem((*location, "url"), "the address of an engine", found)
             urls.setdefault(url, here)
             names.setdefault(replica.label, here)
 

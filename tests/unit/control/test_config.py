@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from gateway.control.network import Address
 from gateway.control.problem import ConfigError
 from gateway.control.shipped import shipped_file
 from gateway.routing.pool import Reject, Spill
+from gateway.routing.variables import VARIABLES
 
 SMALLEST = """
 default_pool: all
@@ -44,6 +46,13 @@ def test_the_shipped_configurations_are_valid_without_warnings(name: str) -> Non
     assert {"interactive", "grammar", "quarantine"} == set(config.pools)
 
 
+def test_the_example_lists_every_condition_with_what_it_looks_at() -> None:
+    text = shipped_file("gateway.yaml").read_text()
+
+    for variable in VARIABLES.values():
+        assert re.search(rf"^#   {variable.name} +{re.escape(variable.about)}$", text, re.MULTILINE), variable.name
+
+
 def test_the_example_shows_every_key_with_its_default_unless_it_says_otherwise() -> None:
     example = load_config(shipped_file("gateway.yaml"))
 
@@ -68,6 +77,10 @@ def test_the_example_shows_every_key_with_its_default_unless_it_says_otherwise()
         (
             "admin: {lissen: 127.0.0.1:1}",
             "f.yaml:1:9: admin.lissen: expected one of listen, found an unknown key (did you mean listen?)",
+        ),
+        (
+            "admin: {listen: 127.0.0.1:8080}",
+            "f.yaml:1:17: admin.listen: expected another address than that of listen, found 127.0.0.1:8080",
         ),
         ("admin:", "f.yaml:1:7: admin: expected a mapping of keys to values, found nothing"),
         (
@@ -152,6 +165,11 @@ def test_a_mistake_is_named_with_line_key_what_was_expected_and_what_was_found(m
         (
             "{replicas: [http://h:1, http://h:1/]}",
             "3:34: pools.all.replicas[1]: expected each replica once, found http://h:1, as in pools.all.replicas[0]",
+        ),
+        (
+            "{replicas: [http://127.0.0.1:8081]}",
+            "3:22: pools.all.replicas[0].url: expected the address of an engine, "
+            "found http://127.0.0.1:8081, where this gateway has its admin.listen",
         ),
         (
             "{replicas: [{url: http://h:1, name: a}, {url: http://h:2, name: a}]}",
