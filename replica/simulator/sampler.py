@@ -166,8 +166,8 @@ class Sampler:
         if close:
             yield self._quote
         words = self._words if length else self._bare
-        if length >= 8:
-            # A long string that may not close needs something else: an address its @, a URL its dots.
+        if length >= 8 and h & 1:
+            # A long string that may not close needs something else now and then: an address its @, a URL its dots.
             yield self._marks[h % len(self._marks)]
         for i in range(4):
             yield words[(h >> (8 * i)) % len(words)]

@@ -21,18 +21,20 @@ class StopCheck:
 
 _GO_ON = StopCheck()
 _HOLD = StopCheck(hold=True)
-# Longest text that a pattern without unbounded repetition can need; such a pattern is searched in the whole output.
+# A pattern with unbounded repetition is searched in the whole output, in every step.
 _UNBOUNDED = 2**30
 
 
 class StopMatcher:
     """The stop conditions on text of one sequence."""
 
-    __slots__ = ("_expressions", "_strings", "_tail", "_vocabulary")
+    __slots__ = ("_expressions", "_longest", "_prefixes", "_strings", "_tail", "_vocabulary")
 
     def __init__(self, strings: tuple[str, ...], expressions: tuple[str, ...], vocabulary: Vocabulary) -> None:
         self._strings = tuple(s for s in strings if s)
         self._expressions = tuple((source, re.compile(source)) for source in expressions)
+        self._prefixes = frozenset(s[:i] for s in self._strings for i in range(1, len(s)))
+        self._longest = max(map(len, self._prefixes), default=0)
         self._vocabulary = vocabulary
         # Tokens, as in SGLang: a stop string of n tokens can end inside a longer token, hence one more.
         lengths = [len(vocabulary.encode(s)) for s in self._strings]
@@ -48,10 +50,9 @@ class StopMatcher:
         for source, expression in self._expressions:
             if expression.search(tail):
                 return StopCheck(matched=source)
-        for string in self._strings:
-            for length in range(min(len(string), len(tail)), 0, -1):
-                if tail.endswith(string[:length]):
-                    return _HOLD
+        for length in range(1, self._longest + 1):
+            if tail[-length:] in self._prefixes:
+                return _HOLD
         return _GO_ON
 
 

@@ -9,10 +9,10 @@ import re
 from collections.abc import Sequence
 from functools import cached_property
 from importlib.resources import files
-from typing import Any
 
 import numpy as np
 import tiktoken
+from llguidance import LLTokenizer, TokenizerWrapper
 from numpy.typing import NDArray
 
 ENDOFTEXT = "<|endoftext|>"
@@ -72,18 +72,9 @@ class Vocabulary:
         """Id of a token known to exist. Raises KeyError otherwise."""
         return self._ranks[text.encode()]
 
-    def lltokenizer(self) -> Any:
-        """The same vocabulary as an `llguidance.LLTokenizer` (0.8 s to build)."""
-        from llguidance import LLTokenizer
-
-        return LLTokenizer.from_tiktoken(  # type: ignore[attr-defined]
-            encoder=self._ranks,
-            special_tokens=self.special,
-            pattern=_PATTERN,
-            eos_token=self.eos,
-            n_vocab=None,
-            slices=None,
-        )
+    def lltokenizer(self) -> LLTokenizer:
+        """The same vocabulary as `llguidance` sees it. Takes 0.7 s and 60 MB to build."""
+        return LLTokenizer(TokenizerWrapper(_Wrapped(self)))
 
     @cached_property
     def spaced_words(self) -> tuple[int, ...]:
@@ -107,6 +98,23 @@ class Vocabulary:
 
     def _frequent(self, pattern: re.Pattern[bytes]) -> tuple[int, ...]:
         return tuple(i for i, t in enumerate(self.token_bytes[:_FREQUENT]) if pattern.fullmatch(t))
+
+
+class _Wrapped:
+    """What `llguidance.TokenizerWrapper` asks of a tokenizer.
+
+    The other way in, `LLTokenizer.from_tiktoken`, gives the same masks but builds a second encoder: 0.4 s, 40 MB more.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.tokens = vocabulary.token_bytes
+        self.eos_token_id = vocabulary.eos
+        self.bos_token_id = None
+        self.special_token_ids = list(vocabulary.special.values())
+        self._vocabulary = vocabulary
+
+    def __call__(self, text: bytes) -> list[int]:
+        return self._vocabulary.encode(text.decode())
 
 
 def _plainness(token: bytes) -> float:

@@ -33,6 +33,7 @@ class Admin:
             web.get("/health_generate", self.health_generate),
             web.get("/ready", self.health),
             web.get("/v1/models", self.models),
+            web.get("/v1/models/{model:.+}", self.model),
             web.get("/get_server_info", self.server_info),
             web.get("/server_info", self.server_info),
             web.get("/get_model_info", self.model_info),
@@ -64,7 +65,18 @@ class Admin:
         return web.Response(status=200 if choices[0].tokens else 503)
 
     async def models(self, _: web.Request) -> web.Response:
-        card = {
+        return json_response({"object": "list", "data": [self._card()]})
+
+    async def model(self, request: web.Request) -> web.Response:
+        name = request.match_info["model"]
+        if name == self._settings.model_name:
+            return json_response(self._card())
+        message = f"The model '{name}' does not exist"
+        error = {"message": message, "type": "invalid_request_error", "param": "model", "code": "model_not_found"}
+        return json_response({"error": error}, 404)
+
+    def _card(self) -> dict[str, Any]:
+        return {
             "id": self._settings.model_name,
             "object": "model",
             "created": int(time.time()),
@@ -73,7 +85,6 @@ class Admin:
             "parent": None,
             "max_model_len": self._settings.context_length,
         }
-        return json_response({"object": "list", "data": [card]})
 
     async def model_info(self, _: web.Request) -> web.Response:
         return json_response(
@@ -116,9 +127,11 @@ class Admin:
             "timestamp": time.time(),
             "dp_rank": 0,
             "num_running_reqs": load.running,
-            "num_waiting_reqs": load.waiting + load.grammar_queue,
+            "num_waiting_reqs": load.waiting,
+            "num_waiting_uncached_tokens": 0,
             "num_used_tokens": load.used_tokens,
             "num_total_tokens": load.used_tokens,
+            "num_active_tokens": load.used_tokens,
             "max_total_num_tokens": settings.max_total_tokens,
             "max_running_requests": settings.max_running_requests,
             "token_usage": load.used_tokens / settings.max_total_tokens,

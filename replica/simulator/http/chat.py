@@ -13,7 +13,7 @@ from replica.simulator.http.bodies import ChatBody
 from replica.simulator.http.conversation import prompt_text
 from replica.simulator.http.errors import RequestError, is_error, json_response, stream_error
 from replica.simulator.http.sse import DONE, event, open_stream
-from replica.simulator.http.usage import usage, usage_object
+from replica.simulator.http.usage import metadata, usage, usage_object
 from replica.simulator.sequence import LogprobsWanted, Scored, TokenLogprobs
 from replica.simulator.vocabulary import Vocabulary
 
@@ -83,7 +83,7 @@ async def _complete(body: ChatBody, reply: Reply, vocabulary: Vocabulary) -> web
             "model": body.model,
             "choices": [_choice_object(body, choice, vocabulary) for choice in choices],
             "usage": usage(choices, body.n),
-            "metadata": {"weight_version": "default"},
+            "metadata": metadata(choices[0]),
         }
     )
 
@@ -150,16 +150,15 @@ class _ChatEvents:
         self._heads: dict[int, bytes] = {}
         self._calls: dict[int, tools.CallStream] = {}
         self._finished: list[Delta] = []
-        self._last_rid = ""
+        self._parses_calls = bool(body.tools) and body.tool_choice != "none"
 
     def of_delta(self, delta: Delta) -> bytes:
         choice = delta.choice
-        self._last_rid = choice.rid
         out = b""
         if choice.index not in self._heads:
             self._heads[choice.index] = self._head(choice)
             out = self._chunk(choice, {"reasoning_content": None, "role": "assistant", "content": ""})
-        if tools.forces_tools(self._body):
+        if self._parses_calls:
             out += self._of_calls(delta)
         elif delta.text:
             out += self._of_text(delta)
@@ -178,11 +177,8 @@ class _ChatEvents:
                 reason = "tool_calls"
             out += self._chunk(delta.choice, {"reasoning_content": None}, reason=reason, matched=finish.matched)
         if include_usage:
-            out += event(
-                orjson.dumps(
-                    {**self._envelope(self._last_rid), "choices": [], "usage": usage(reply.choices, self._body.n)}
-                )
-            )
+            chunk = self._envelope(reply.choices[0].rid)
+            out += event(orjson.dumps({**chunk, "choices": [], "usage": usage(reply.choices, self._body.n)}))
         return out
 
     def _of_text(self, delta: Delta) -> bytes:
@@ -192,15 +188,18 @@ class _ChatEvents:
         return self._heads[delta.choice.index] + orjson.dumps(delta.text) + _TAIL
 
     def _of_calls(self, delta: Delta) -> bytes:
-        stream = self._calls.setdefault(delta.choice.index, tools.CallStream())
+        """Where tools are attached, SGLang parses the text for calls and sends what it finds in other shapes."""
         out = b""
-        for piece in stream.feed(delta.text):
-            call = tools.call_object(
-                piece.index, tools.call_id() if piece.name is not None else None, piece.name, piece.arguments
-            )
-            message = {"role": None, "content": None, "reasoning_content": None, "tool_calls": [call]}
-            chunk = {**self._envelope(delta.choice.rid), "choices": [_stream_choice(delta.choice.index, message)]}
-            out += event(orjson.dumps({**chunk, "usage": None}))
+        if not tools.forces_tools(self._body):
+            if delta.text:
+                out = self._message(delta.choice, {"role": None, "content": delta.text, "reasoning_content": None})
+        else:
+            stream = self._calls.setdefault(delta.choice.index, tools.CallStream())
+            for piece in stream.feed(delta.text):
+                identity = None if piece.name is None else tools.call_id()
+                call = tools.call_object(piece.index, identity, piece.name, piece.arguments)
+                message = {"role": None, "content": None, "reasoning_content": None, "tool_calls": [call]}
+                out += self._message(delta.choice, message)
         if delta.logprobs and self._body.logprobs:
             logprobs = _logprobs_object(delta.logprobs, self._vocabulary)
             out += self._chunk(delta.choice, {"reasoning_content": None}, logprobs=logprobs)
@@ -219,6 +218,11 @@ class _ChatEvents:
         chunk: dict[str, Any] = {**self._envelope(choice.rid), "choices": [entry]}
         if self._body.continuous_usage and message.get("content"):
             chunk["usage"] = usage_object(choice.prompt_tokens, len(choice.tokens))
+        return event(orjson.dumps(chunk))
+
+    def _message(self, choice: Choice, message: dict[str, Any]) -> bytes:
+        counts = usage_object(choice.prompt_tokens, len(choice.tokens)) if self._body.continuous_usage else None
+        chunk = {**self._envelope(choice.rid), "choices": [_stream_choice(choice.index, message)], "usage": counts}
         return event(orjson.dumps(chunk))
 
     def _envelope(self, rid: str) -> dict[str, Any]:

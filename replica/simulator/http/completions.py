@@ -11,7 +11,7 @@ from replica.simulator.http import bodies
 from replica.simulator.http.bodies import CompletionBody
 from replica.simulator.http.errors import RequestError, is_error, json_response, stream_error
 from replica.simulator.http.sse import DONE, event, open_stream
-from replica.simulator.http.usage import usage, usage_object
+from replica.simulator.http.usage import metadata, usage, usage_object
 from replica.simulator.sequence import LogprobsWanted, Scored, TokenLogprobs
 
 
@@ -76,7 +76,7 @@ async def _complete(body: CompletionBody, reply: Reply, prompts: list[str]) -> w
             "model": body.model,
             "choices": [_choice_object(body, choice, prompts[choice.index // body.n]) for choice in choices],
             "usage": usage(choices, body.n),
-            "metadata": {"weight_version": "default"},
+            "metadata": metadata(choices[0]),
         }
     )
 
@@ -98,14 +98,12 @@ async def _stream(request: web.Request, body: CompletionBody, reply: Reply, prom
     response: web.StreamResponse | None = None
     failure = None
     started: set[int] = set()
-    rid = ""
     async for delta in reply.deltas():
         if response is None:
             response = await open_stream(request)
         if delta.finish is not None and is_error(delta.finish):
             failure = delta.finish
             break
-        rid = delta.choice.rid
         index = delta.choice.index
         echo = "" if index in started else prompts[index // body.n]
         started.add(index)
@@ -115,7 +113,7 @@ async def _stream(request: web.Request, body: CompletionBody, reply: Reply, prom
     end = b"" if failure is None else stream_error(failure)
     if body.include_usage:
         counts = {k: v for k, v in usage(reply.choices, body.n).items() if v is not None}
-        end += event(orjson.dumps({**_envelope(body, rid, created), "choices": [], "usage": counts}))
+        end += event(orjson.dumps({**_envelope(body, reply.choices[0].rid, created), "choices": [], "usage": counts}))
     await response.write(end + DONE)
     await response.write_eof()
     return response

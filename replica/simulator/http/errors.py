@@ -1,5 +1,6 @@
 """Error replies in SGLang's shapes: OpenAI endpoints answer a flat `ErrorResponse`, native ones a nested `error`."""
 
+import json
 from http import HTTPStatus
 from typing import Any
 
@@ -56,4 +57,5 @@ def stream_error(finish: Finish) -> bytes:
     """The SSE event that ends an OpenAI stream when the engine fails at it."""
     status = HTTPStatus(finish.status or 500)
     body = {"error": error_object(finish.message or "Generation aborted.", status.name, status.value)}
-    return b"data: " + orjson.dumps(body) + b"\n\n"
+    # Python's JSON, with its spaces, as SGLang writes these.
+    return f"data: {json.dumps(body)}\n\n".encode()

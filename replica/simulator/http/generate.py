@@ -7,11 +7,12 @@ from typing import Any, TypeVar
 import orjson
 from aiohttp import web
 
-from replica.simulator.frontend import Ask, Choice, Delta, FrontEnd, Reply
+from replica.simulator.frontend import Ask, Choice, FrontEnd, Reply
 from replica.simulator.http import bodies
 from replica.simulator.http.bodies import GenerateBody, GenerateParams
 from replica.simulator.http.errors import RequestError, is_error, json_response
 from replica.simulator.http.sse import DONE, event, open_stream
+from replica.simulator.http.usage import weight_versions
 from replica.simulator.sequence import LogprobsWanted, Scored
 
 T = TypeVar("T")
@@ -71,7 +72,7 @@ async def _asks(body: GenerateBody, frontend: FrontEnd) -> tuple[list[Ask], bool
 
 async def _prompts(body: GenerateBody, frontend: FrontEnd) -> tuple[list[list[int]], bool]:
     if (body.text is None) == (body.input_ids is None):
-        raise ValueError("Either text, input_ids or input_embeds should be provided, and only one of them.")
+        raise ValueError("Either text, input_ids or input_embeds should be provided.")
     if body.text is not None:
         texts = [body.text] if isinstance(body.text, str) else body.text
         batched = not isinstance(body.text, str)
@@ -99,7 +100,8 @@ async def _stream(request: web.Request, reply: Reply, *, batched: bool) -> web.S
     async for delta in reply.deltas():
         if response is None:
             response = await open_stream(request)
-        result = _result(delta.choice) if delta.finish is None or not is_error(delta.finish) else _failure(delta)
+        # A failed sequence ends with its text so far and an abort that says why, as in SGLang's native stream.
+        result = _result(delta.choice)
         if batched:
             result["index"] = delta.choice.index
         await response.write(event(orjson.dumps(result)))
@@ -108,11 +110,6 @@ async def _stream(request: web.Request, reply: Reply, *, batched: bool) -> web.S
     await response.write(DONE)
     await response.write_eof()
     return response
-
-
-def _failure(delta: Delta) -> dict[str, Any]:
-    """A failed sequence ends with its text so far and an abort that says why, as SGLang's native stream does."""
-    return _result(delta.choice)
 
 
 def _result(choice: Choice) -> dict[str, Any]:
@@ -135,6 +132,9 @@ def _result(choice: Choice) -> dict[str, Any]:
             ]
             meta["output_top_logprobs"] = [[_triple(t) for t in e.top] for e in choice.logprobs]
     meta |= {"reasoning_tokens": 0, "completion_tokens": len(choice.tokens), "cached_tokens": 0}
+    if finish is not None:
+        meta["weight_versions"] = weight_versions(choice)
+    meta |= {"cached_tokens_details": None, "dp_rank": None}
     if finish is not None:
         meta["e2e_latency"] = time.perf_counter() - choice.arrived_s
     return {"text": choice.text, "output_ids": choice.tokens, "meta_info": meta}

@@ -80,8 +80,11 @@ class CallDelta:
 
 
 class CallStream:
-    """Splits a growing JSON array of calls into deltas, character by character: the grammar fixes its layout to
-    `[{"name":…,"parameters":…},…]`, possibly with whitespace between tokens."""
+    """Splits a growing JSON array of calls into deltas, character by character.
+
+    The grammar fixes its layout to `[{"name":…,"parameters":…},…]`, possibly with whitespace between tokens. Arguments
+    are spelled as Python's `json.dumps` spells them, like those of a reply that does not stream.
+    """
 
     def __init__(self) -> None:
         self._index = -1
@@ -106,13 +109,20 @@ class CallStream:
             if name is not None:
                 deltas.append(CallDelta(self._index, name, ""))
             if before and self._arguments:
-                pending += character
+                pending += self._respelled(character)
             elif pending:
                 deltas.append(CallDelta(self._index, None, pending))
                 pending = ""
         if pending:
             deltas.append(CallDelta(self._index, None, pending))
         return deltas
+
+    def _respelled(self, character: str) -> str:
+        if self._in_string or character == '"':
+            return character
+        if character in ":,":
+            return character + " "
+        return "" if character.isspace() else character
 
     def _advance(self, character: str) -> str | None:
         """Move by one character; the name of a call where it ends here."""
@@ -162,8 +172,10 @@ class CallStream:
 
 def _call_schema(tool: Tool) -> dict[str, Any]:
     return {
-        # SGLang leaves it out: to xgrammar `properties` means an object; llguidance would allow strings, too.
+        # SGLang leaves these two out: to xgrammar `properties` means an object; llguidance would allow strings, too.
+        # More properties, or others first, are what a model does not think of; a pseudo-model would.
         "type": "object",
+        "additionalProperties": False,
         "properties": {
             "name": {"type": "string", "enum": [tool.function.name]},
             "parameters": _without_definitions(tool.function.parameters) or {"type": "object", "properties": {}},

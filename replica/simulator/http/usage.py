@@ -1,4 +1,4 @@
-"""Token counts in OpenAI's `usage` object, with SGLang's fields and order."""
+"""Token counts in OpenAI's `usage` object and SGLang's `metadata`, with SGLang's fields and order."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,6 +11,15 @@ def usage(choices: Iterable[Choice], n: int) -> dict[str, Any]:
     choices = list(choices)
     prompt = sum(c.prompt_tokens for c in choices if c.index % n == 0)
     return usage_object(prompt, sum(len(c.tokens) for c in choices))
+
+
+def metadata(choice: Choice) -> dict[str, Any]:
+    """Which weights produced a reply; here there is one version of none."""
+    return {"weight_version": "default", "weight_versions": weight_versions(choice)}
+
+
+def weight_versions(choice: Choice) -> list[dict[str, Any]]:
+    return [{"version": "default", "start": 0, "end": len(choice.tokens)}]
 
 
 def usage_object(prompt_tokens: int, completion_tokens: int) -> dict[str, Any]:
