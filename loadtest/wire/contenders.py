@@ -1,0 +1,226 @@
+"""The gateways that are compared: how each is found, configured and started in front of the same replicas.
+
+Owns one table, `CONTENDERS`. To add a gateway, add a row. Each runs as it would to be fastest: one process, logs off,
+keep-alive on both sides, no delay of chunks.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+VENVS = ROOT / ".venvs"
+
+_SBIN = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"))
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a gateway is to run: it listens on `port`, its replicas on `replicas`, all on 127.0.0.1."""
+
+    directory: Path
+    port: int
+    admin_port: int
+    replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """`command` writes what configuration it needs into the site's directory and returns what to run."""
+
+    name: str
+    command: Callable[[Site], list[str]]
+    missing: Callable[[], str | None]
+    """How to get the gateway where it is not installed; None where it is."""
+    version: Callable[[], str]
+    peer: bool = False
+    """Only measured with --peers."""
+    install: Callable[[], None] | None = None
+
+
+def _program(name: str) -> str:
+    return shutil.which(name, path=_SBIN) or name
+
+
+def _needs_program(name: str, package: str) -> Callable[[], str | None]:
+    def missing() -> str | None:
+        if shutil.which(name, path=_SBIN):
+            return None
+        return f"{name} is not installed; on Debian or Ubuntu: apt-get install {package}"
+
+    return missing
+
+
+def _first_line(*command: str) -> Callable[[], str]:
+    def version() -> str:
+        done = subprocess.run([_program(command[0]), *command[1:]], capture_output=True, text=True, check=False)
+        return (done.stdout or done.stderr).partition("\n")[0].strip()
+
+    return version
+
+
+# ---- Steplane ----
+
+_STEPLANE = """\
+listen: 127.0.0.1:{port}
+admin: {{listen: 127.0.0.1:{admin_port}}}
+default_pool: interactive
+pools:
+  interactive:
+    engine: sglang
+    replicas: [{interactive}]
+    step_budget_us: 1000
+  grammar:
+    engine: sglang
+    replicas: [{grammar}]
+    step_budget_us: 2000
+    when_unavailable: {{spill: quarantine}}
+  quarantine:
+    engine: sglang
+    replicas: [{quarantine}]
+rules:
+  - {{name: heavy, when: {{heavy: true}}, pool: quarantine}}
+  - {{name: raw-grammar, when: {{grammar: [ebnf, regex]}}, pool: quarantine}}
+  - {{name: costly, when: {{step_us: ">1000"}}, pool: quarantine}}
+  - {{name: structured, when: {{grammar: any}}, pool: grammar}}
+  - {{name: default, pool: interactive}}
+"""
+
+
+def _steplane(site: Site) -> list[str]:
+    urls = [f"http://127.0.0.1:{port}" for port in site.replicas]
+    path = site.directory / "gateway.yaml"
+    path.write_text(
+        _STEPLANE.format(
+            port=site.port,
+            admin_port=site.admin_port,
+            interactive=", ".join(urls[:-2]),
+            grammar=urls[-2],
+            quarantine=urls[-1],
+        )
+    )
+    return [sys.executable, "-m", "gateway.cli", "serve", "-c", str(path)]
+
+
+# ---- HAProxy ----
+
+_HAPROXY = """\
+global
+  nbthread 1
+  maxconn 8000
+defaults
+  mode http
+  option http-keep-alive
+  option http-no-delay
+  option forwardfor
+  http-reuse always
+  timeout connect 2s
+  timeout client 600s
+  timeout server 600s
+frontend clients
+  bind 127.0.0.1:{port}
+  default_backend engines
+backend engines
+  balance leastconn
+{servers}
+"""
+
+
+def _haproxy(site: Site) -> list[str]:
+    servers = "\n".join(f"  server replica{at} 127.0.0.1:{port}" for at, port in enumerate(site.replicas))
+    path = site.directory / "haproxy.cfg"
+    path.write_text(_HAPROXY.format(port=site.port, servers=servers))
+    return [_program("haproxy"), "-db", "-f", str(path)]
+
+
+# ---- nginx ----
+
+_NGINX = """\
+daemon off;
+master_process off;
+worker_processes 1;
+pid {directory}/nginx.pid;
+error_log stderr crit;
+events {{ worker_connections 20000; }}
+http {{
+  access_log off;
+  tcp_nodelay on;
+  keepalive_requests 1000000000;
+  client_body_buffer_size 1m;
+  client_body_temp_path {directory}/body;
+  proxy_temp_path {directory}/proxy;
+  fastcgi_temp_path {directory}/fastcgi;
+  uwsgi_temp_path {directory}/uwsgi;
+  scgi_temp_path {directory}/scgi;
+  upstream engines {{
+    least_conn;
+{servers}
+    keepalive 1024;
+    keepalive_requests 1000000000;
+  }}
+  server {{
+    listen 127.0.0.1:{port};
+    location / {{
+      proxy_pass http://engines;
+      proxy_http_version 1.1;
+      proxy_set_header Connection "";
+      proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+      proxy_buffering off;
+    }}
+  }}
+}}
+"""
+
+
+def _nginx(site: Site) -> list[str]:
+    servers = "\n".join(f"    server 127.0.0.1:{port};" for port in site.replicas)
+    path = site.directory / "nginx.conf"
+    path.write_text(_NGINX.format(port=site.port, directory=site.directory, servers=servers))
+    return [_program("nginx"), "-e", "stderr", "-p", str(site.directory), "-c", str(path)]
+
+
+# ---- the Rust routers, each in a venv of its own ----
+
+
+def _wheel(name: str, version: str, command: Callable[[Site], list[str]]) -> Contender:
+    """A gateway from PyPI, in `.venvs/NAME`."""
+    python = VENVS / name / "bin" / "python"
+
+    def missing() -> str | None:
+        return None if python.exists() else f"{name} is not installed; --peers installs {name}=={version} from PyPI"
+
+    def install() -> None:
+        subprocess.run([sys.executable, "-m", "venv", str(VENVS / name)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", f"{name}=={version}"], check=True)
+
+    return Contender(name, command, missing, lambda: f"{name} {version}", peer=True, install=install)
+
+
+def _router(module: str, *options: str) -> Callable[[Site], list[str]]:
+    def command(site: Site) -> list[str]:
+        urls = [f"http://127.0.0.1:{port}" for port in site.replicas]
+        where = ["--host", "127.0.0.1", "--port", str(site.port), "--prometheus-port", str(site.admin_port)]
+        python = str(VENVS / module.partition(".")[0].replace("_", "-") / "bin" / "python")
+        return [python, "-m", module, *where, "--policy", "round_robin", *options, "--worker-urls", *urls]
+
+    return command
+
+
+CONTENDERS = (
+    Contender(
+        "HAProxy",
+        _haproxy,
+        _needs_program("haproxy", "haproxy"),
+        _first_line("haproxy", "-v"),
+    ),
+    Contender("Steplane", _steplane, lambda: None, _first_line(sys.executable, "-m", "gateway.cli", "--version")),
+    Contender("nginx", _nginx, _needs_program("nginx", "nginx"), _first_line("nginx", "-v")),
+    _wheel("sglang-router", "0.3.2", _router("sglang_router.launch_router", "--log-level", "error")),
+    _wheel("vllm-router", "0.1.17", _router("vllm_router.launch_router", "--log-level", "error")),
+    _wheel("smg", "1.13.0", _router("smg.launch_router", "--log-level", "error")),
+)
+"""The first one is what the others are measured against."""

@@ -1,0 +1,153 @@
+"""The measurement: every kind of traffic through every gateway, in turn, again and again.
+
+Owns the order of the runs and what is read before and after each. A round visits all gateways with one kind of
+traffic before the next kind begins, in an order that turns from round to round: what disturbs the machine for a while
+disturbs all of them, and a ratio is only ever taken within one round.
+"""
+
+import http.client
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadtest.wire import process
+from loadtest.wire.contenders import Contender, Site
+from loadtest.wire.driver import Driver, Load
+from loadtest.wire.workload import KINDS, Kind, request, write_requests
+
+_START_S = 90.0
+_WARM_S = 0.3
+
+
+class ContenderError(Exception):
+    """A gateway did not start, or did not answer well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One run of one kind of traffic through one gateway."""
+
+    contender: str
+    kind: str
+    round: int
+    cpu_us: float
+    """Of the gateway's processes, per request or chunk."""
+    busy: float
+    """CPU time of the gateway over wall time: near 1 when it was the bottleneck."""
+    rss_bytes: int
+    """After the run."""
+    load: Load
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Times in seconds; `seconds` is one run of the unpaced kinds."""
+
+    rounds: int
+    seconds: float
+    kinds: tuple[Kind, ...]
+    gateway_core: int
+    driver_core: int
+    replicas: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """A contender that runs."""
+
+    contender: Contender
+    process: subprocess.Popen[bytes]
+    port: int
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _log_tail(log: Path) -> str:
+    return log.read_text(errors="replace")[-2000:].strip() or "(it printed nothing)"
+
+
+def _answers(port: int) -> bool:
+    """Whether a chat request gets a 200; a few in a row, for every replica must be known to the gateway."""
+    body = request(KINDS[0], "ready?", f"127.0.0.1:{port}").partition(b"\r\n\r\n")[2]
+    for _ in range(8):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        try:
+            connection.request("POST", "/v1/chat/completions", body, {"content-type": "application/json"})
+            if connection.getresponse().status != http.client.OK:
+                return False
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+    return True
+
+
+@contextmanager
+def running(contender: Contender, site: Site, core: int) -> Iterator[Gateway]:
+    """The contender in front of the site's replicas, from its first good answer on."""
+    site.directory.mkdir(parents=True)
+    log = site.directory / "log"
+    started = process.start(contender.command(site), core, log)
+    try:
+        deadline = time.monotonic() + _START_S
+        while not _answers(site.port):
+            if started.poll() is not None:
+                raise ContenderError(f"{contender.name} ended with status {started.returncode}:\n{_log_tail(log)}")
+            if time.monotonic() > deadline:
+                raise ContenderError(f"{contender.name} did not serve within {_START_S:.0f} s:\n{_log_tail(log)}")
+            time.sleep(0.1)
+        yield Gateway(contender, started, site.port)
+    finally:
+        process.stop(started)
+
+
+def _run(driver: Driver, gateway: Gateway, kind: Kind, requests: Path, seconds: float) -> tuple[float, float, Load]:
+    """CPU microseconds, wall seconds, and what the clients saw."""
+    pid = gateway.process.pid
+    began, before = time.monotonic(), process.cpu_ns(pid)
+    load = driver.run(gateway.port, requests, connections=kind.connections, seconds=seconds, rate=kind.rate)
+    spent, took = process.cpu_ns(pid) - before, time.monotonic() - began
+    return spent / 1e3, took, load
+
+
+def measure(
+    plan: Plan, contenders: Sequence[Contender], driver: Driver, directory: Path, say: Callable[[str], None]
+) -> Iterator[Sample]:
+    """Yields the samples as they are taken. A gateway that does not start is left out, and said so."""
+    with ExitStack() as stack:
+        gateways: list[Gateway] = []
+        for contender in contenders:
+            site = Site(directory / contender.name, free_port(), free_port(), driver.ports)
+            try:
+                gateways.append(stack.enter_context(running(contender, site, plan.gateway_core)))
+            except ContenderError as error:
+                say(str(error))
+        files: dict[str, Path] = {}
+        for kind in plan.kinds:
+            files[kind.name] = directory / f"{kind.name}.requests"
+            write_requests(kind, "127.0.0.1:8080", files[kind.name])
+            for gateway in gateways:
+                _run(driver, gateway, kind, files[kind.name], _WARM_S)
+        for number in range(plan.rounds):
+            say(f"round {number + 1} of {plan.rounds}")
+            turn = number % len(gateways) if gateways else 0
+            for kind in plan.kinds:
+                for gateway in gateways[turn:] + gateways[:turn]:
+                    spent_us, took_s, load = _run(driver, gateway, kind, files[kind.name], plan.seconds)
+                    units = load.events if kind.chunks else load.requests
+                    if not units:
+                        name = gateway.contender.name
+                        raise ContenderError(f"{name} answered no {kind.name} request: {load.first_error}")
+                    rss = process.rss_bytes(gateway.process.pid)
+                    yield Sample(
+                        gateway.contender.name, kind.name, number, spent_us / units, spent_us / 1e6 / took_s, rss, load
+                    )
