@@ -28,7 +28,7 @@ _EXPECTED: Mapping[str, str] = {
     "greater_than": "a number above {gt:g}",
     "greater_than_equal": "a number of at least {ge:g}",
     "less_than_equal": "a number of at most {le:g}",
-    "too_short": "at least {min_length}",
+    "too_short": "at least {min_length} entry",
     "literal_error": "{expected}",
     "custom": "{expected}",
 }

@@ -219,7 +219,7 @@ def test_a_bad_configuration_does_not_start(tmp_path: Path) -> None:
     ended = run("serve", "-c", str(config))
 
     assert ended.returncode == 1
-    assert f"{config}:2:8: pools: expected at least 1, found an empty mapping" in ended.stderr
+    assert f"{config}:2:8: pools: expected at least 1 entry, found an empty mapping" in ended.stderr
 
 
 def test_stdin_and_a_pipe_work_for_explain() -> None:

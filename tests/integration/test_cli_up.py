@@ -179,14 +179,18 @@ def test_a_simulator_that_dies_is_reported_bypassed_and_started_again(up: Up) ->
     os.kill(up.pid("interactive"), signal.SIGKILL)
 
     assert up.wait_for_log("replica ended")["why"] == "killed by SIGKILL"
+    meanwhile = chat(up)
     assert up.wait_for_log("replica restarted")["replica"] == "interactive"
     assert up.wait_for_log("replica is up")["replica"] == "interactive"
-    reply = httpx.post(
-        f"{up.address('clients')}/v1/chat/completions",
-        json={"messages": [{"role": "user", "content": "x"}], "max_tokens": 3},
-        timeout=None,
-    )
-    assert (reply.status_code, reply.headers["x-steplane-pool"]) == (200, "interactive")
+    afterwards = chat(up)
+
+    assert meanwhile.status_code == 200
+    assert (afterwards.status_code, afterwards.headers["x-steplane-pool"]) == (200, "interactive")
+
+
+def chat(up: Up) -> httpx.Response:
+    body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 3}
+    return httpx.post(f"{up.address('clients')}/v1/chat/completions", json=body, timeout=None)
 
 
 @pytest.mark.parametrize("taken", ["port", "admin_port"])

@@ -150,7 +150,7 @@ async def watch() -> AsyncIterator[Watch]:
 
 
 FAST = HealthPolicy(path="/health", interval_s=0.02, timeout_s=5.0, eject_after=3, readmit_after=1)
-SELDOM = HealthPolicy(path="/health", interval_s=60.0, timeout_s=5.0, eject_after=3, readmit_after=1)
+SELDOM = HealthPolicy(path="/health", interval_s=3600.0, timeout_s=5.0, eject_after=3, readmit_after=1)
 
 
 async def test_a_replica_is_probed_at_once_and_taken_in_on_its_first_good_answer(engine: Engine, watch: Watch) -> None:
@@ -231,8 +231,21 @@ async def test_a_refusal_seen_by_the_data_plane_ejects_now_and_brings_the_next_p
 
     assert not replica.available
     assert monitor.record(replica).last_error == "connection refused"
-    # The next regular probe would be in a minute.
+    # The next regular probe would be in an hour.
     await engine.probed.get()
+    await replica.is_up()
+
+
+async def test_a_replica_that_is_down_is_asked_far_more_often_than_one_that_is_up(engine: Engine, watch: Watch) -> None:
+    replica = engine.replica()
+    monitor = await watch(replica, SELDOM)
+    await monitor.wait_all_up()
+    await engine.stop()
+    monitor.report_refused(replica)
+
+    await engine.start()
+
+    # With the interval of a healthy replica this would take an hour.
     await replica.is_up()
 
 
