@@ -168,7 +168,7 @@ class Sampler:
         words = self._words if length else self._bare
         if length >= 8 and h & 1:
             # A long string that may not close needs something else now and then: an address its @, a URL its dots.
-            yield self._marks[h % len(self._marks)]
+            yield self._marks[(h >> 1) % len(self._marks)]
         for i in range(4):
             yield words[(h >> (8 * i)) % len(words)]
         yield self._bare[(h >> 5) % len(self._bare)]

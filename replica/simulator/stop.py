@@ -36,10 +36,11 @@ class StopMatcher:
         self._prefixes = frozenset(s[:i] for s in self._strings for i in range(1, len(s)))
         self._longest = max(map(len, self._prefixes), default=0)
         self._vocabulary = vocabulary
-        # Tokens, as in SGLang: a stop string of n tokens can end inside a longer token, hence one more.
-        lengths = [len(vocabulary.encode(s)) for s in self._strings]
+        # A token is a byte at least, so a match spans no more tokens than it has bytes. (SGLang counts the tokens of the
+        # string's own encoding, and misses a string that the model spells in smaller ones.)
+        lengths = [len(s.encode()) for s in self._strings]
         lengths += [_longest_match(e) for e in expressions]
-        self._tail = max(lengths, default=0) + 1
+        self._tail = max(lengths, default=1)
 
     def check(self, output: Sequence[int]) -> StopCheck:
         """Look at the output so far, its last token new."""
@@ -57,6 +58,6 @@ class StopMatcher:
 
 
 def _longest_match(pattern: str) -> int:
-    """Upper bound of characters, hence of tokens, that a match of the pattern spans."""
-    _, high = re._parser.parse(pattern).getwidth()  # type: ignore[attr-defined]
-    return min(int(high), _UNBOUNDED)
+    """Upper bound of the bytes of a match of the pattern."""
+    _, characters = re._parser.parse(pattern).getwidth()  # type: ignore[attr-defined]
+    return max(1, min(4 * int(characters), _UNBOUNDED))
