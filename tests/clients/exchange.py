@@ -1,4 +1,4 @@
-"""One HTTP exchange as it was on the wire: status, headers and body bytes, recorded below any client library."""
+"""One HTTP exchange as it was on the wire, recorded below any client library."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,9 +8,14 @@ import httpx
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A response as it came. `headers` in wire order, names in lower case; `body` without transfer framing."""
+    """A request's body and the response to it, both without transfer framing.
+
+    target:  method and path with query ("POST /v1/completions").
+    headers: of the response, in wire order, names in lower case.
+    """
 
     target: str
+    request_body: bytes
     status: int
     headers: tuple[tuple[str, str], ...]
     body: bytes
@@ -55,21 +60,25 @@ class _Tee(httpx.SyncByteStream):
         response: httpx.Response,
     ) -> None:
         self._inner = inner
+        self._rest = iter(inner)
         self._into = into
         self._request = request
         self._response = response
         self._chunks: list[bytes] = []
 
     def __iter__(self) -> Iterator[bytes]:
-        for chunk in self._inner:
+        for chunk in self._rest:
             self._chunks.append(chunk)
             yield chunk
 
     def close(self) -> None:
+        # A client of a stream leaves at `[DONE]` or at an error; the recording is to be of the whole answer.
+        self._chunks += self._rest
         self._inner.close()
         self._into.append(
             Exchange(
                 target=f"{self._request.method} {self._request.url.raw_path.decode()}",
+                request_body=self._request.content,
                 status=self._response.status_code,
                 headers=tuple((name.lower(), value) for name, value in self._response.headers.multi_items()),
                 body=b"".join(self._chunks),

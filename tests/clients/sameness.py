@@ -1,11 +1,12 @@
-"""When two recordings are the same answer: byte for byte, apart from ids and times.
+"""When the gateway was not noticed: the client got what the engine sent, and the engine what the client sent.
 
-Owns the list of what may differ. Everything outside it, down to the spelling of JSON and the cut of server-sent events,
-must be equal.
+Two comparisons. In one exchange seen on both sides of the gateway every byte must be equal, but for the request id that
+goes into the body and the headers that the gateway adds. Two exchanges, through the gateway and direct, must be equal
+apart from ids and times, down to the spelling of JSON and the cut of server-sent events.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.clients.case import Case, record
 from tests.clients.exchange import Exchange
@@ -23,6 +24,8 @@ _VOLATILE = tuple(
         rb"(compile \w+ grammar: )\[\d\d:\d\d:\d\d\]",
     )
 )
+# What the gateway puts in front of the fields of a body.
+_SPLICED = re.compile(rb'\A(\s*\{)"(?:rid|request_id)":"[^"]*",?')
 # SGLang quotes the body that lacked a field, and with it the request id that the gateway put there.
 _QUOTED_RID = re.compile(rb"'rid': '[^']*', ")
 
@@ -50,14 +53,31 @@ def assert_same_answers(case: Case, served: Served, *, attempts: int = 1) -> Non
     for attempt in range(1, attempts + 1):
         through = record(case, served.url)
         for exchange in through:
-            missing = [name for name in GATEWAY_HEADERS if not exchange.header(name)]
-            assert not missing, f"{exchange.target} came without {missing}: {exchange.body[:500]!r}"
-        direct = record(case, served.replicas[through[0].header("x-steplane-replica") or ""])
+            assert_untouched(exchange, served)
+        direct = record(case, served.replicas[_replica_of(through[0])])
         ours = [essence(exchange, interleaved=case.interleaved) for exchange in through]
         engines = [essence(exchange, interleaved=case.interleaved) for exchange in direct]
         if ours == engines or attempt == attempts:
             assert ours == engines
             return
+
+
+def assert_untouched(exchange: Exchange, served: Served) -> None:
+    """What the client saw of `exchange` is what passed the tap of its replica, and the gateway says who it was."""
+    missing = [name for name in GATEWAY_HEADERS if not exchange.header(name)]
+    assert not missing, f"{exchange.target} came without {missing}: {exchange.body[:500]!r}"
+    seen = _whole(exchange)
+    passed = [_whole(other) for other in served.taps[_replica_of(exchange)].exchanges() if other.target == seen.target]
+    assert seen in passed, f"the client saw\n{seen}\nbehind the gateway passed\n" + "\n".join(map(repr, passed[-3:]))
+
+
+def _whole(exchange: Exchange) -> Exchange:
+    """All of an exchange but for what the gateway may change: its headers, the order of headers, the id in the body."""
+    return replace(
+        exchange,
+        request_body=_SPLICED.sub(rb"\1", exchange.request_body),
+        headers=_end_to_end(exchange),
+    )
 
 
 def essence(exchange: Exchange, *, interleaved: bool = False) -> Essence:
@@ -69,15 +89,19 @@ def essence(exchange: Exchange, *, interleaved: bool = False) -> Essence:
     return Essence(
         target=exchange.target,
         status=exchange.status,
-        headers=tuple(
-            sorted(
-                (name, value)
-                for name, value in exchange.headers
-                if name not in _MAY_DIFFER and name not in _HOP_BY_HOP and name not in GATEWAY_HEADERS
-            )
-        ),
+        headers=tuple(header for header in _end_to_end(exchange) if header[0] not in _MAY_DIFFER),
         events=tuple(sorted(events)) if interleaved else events,
     )
+
+
+def _replica_of(exchange: Exchange) -> str:
+    return exchange.header("x-steplane-replica") or ""
+
+
+def _end_to_end(exchange: Exchange) -> tuple[tuple[str, str], ...]:
+    """The headers of the engine, sorted: without those of the connection and those of the gateway."""
+    added = _HOP_BY_HOP.union(GATEWAY_HEADERS)
+    return tuple(sorted((name, value) for name, value in exchange.headers if name not in added))
 
 
 def _settled(text: bytes) -> bytes:

@@ -3,24 +3,30 @@
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tests.clients.case import MODEL
 from tests.clients.processes import answers, free_port, running
+from tests.clients.tap import Tap, tapped
 
 _START_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A running gateway. `replicas` are the URLs behind it by the names it gives in `x-steplane-replica`."""
+    """A running gateway.
+
+    replicas: the URLs behind it, by the names it gives in `x-steplane-replica`.
+    taps:     what stands between the gateway and those replicas, by the same names; empty if nothing does.
+    """
 
     url: str
     admin_url: str
     replicas: Mapping[str, str]
+    taps: Mapping[str, Tap]
 
 
 @contextmanager
@@ -49,6 +55,7 @@ def gateway(
         url=f"http://127.0.0.1:{port}",
         admin_url=f"http://127.0.0.1:{admin_port}",
         replicas={name: url for replicas in pools.values() for name, url in replicas.items()},
+        taps={},
     )
     configuration = {
         "listen": f"127.0.0.1:{port}",
@@ -70,3 +77,16 @@ def gateway(
     command = [sys.executable, "-m", "gateway.cli", "serve", "-c", str(file)]
     with running("gateway", command, ready=answers(f"{served.admin_url}/readyz"), start_s=_START_S):
         yield served
+
+
+@contextmanager
+def tapped_gateway(
+    folder: Path, pools: Mapping[str, Mapping[str, str]], rules: Sequence[Mapping[str, Any]] = ()
+) -> Iterator[Served]:
+    """As `gateway`, with a tap in front of every replica. `Served.replicas` still go past the taps."""
+    replicas = {name: url for members in pools.values() for name, url in members.items()}
+    with ExitStack() as stack:
+        taps = {name: stack.enter_context(tapped(url)) for name, url in replicas.items()}
+        behind = {pool: {name: taps[name].url for name in members} for pool, members in pools.items()}
+        served = stack.enter_context(gateway(folder, behind, rules))
+        yield replace(served, replicas=replicas, taps=taps)

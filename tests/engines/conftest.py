@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clients.served import Served, gateway
+from tests.clients.served import Served, tapped_gateway
 from tests.engines.build import SGLANG, build_environment, build_model
 from tests.engines.sglang_server import sglang, slow_down
 
@@ -27,5 +27,5 @@ def sglang_url(sglang_installed: None) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def served(sglang_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The gateway in front of that server."""
-    with gateway(tmp_path_factory.mktemp("gateway"), {"engine": {"sglang": sglang_url}}) as running:
+    with tapped_gateway(tmp_path_factory.mktemp("gateway"), {"engine": {"sglang": sglang_url}}) as running:
         yield running
