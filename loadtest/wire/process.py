@@ -63,11 +63,11 @@ def rss_bytes(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def start(command: Sequence[str], core: int, log: Path, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
-    """Starts `command` on `core`, in a process group of its own, both outputs to `log`."""
+def start(command: Sequence[str], core: int, log: Path, directory: Path) -> subprocess.Popen[bytes]:
+    """Starts `command` in `directory` on `core`, in a process group of its own, both outputs to `log`."""
     with on_core(core), log.open("wb") as output:
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, start_new_session=True
+            command, cwd=directory, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadtest.wire import process
-from loadtest.wire.contenders import Contender, Site
+from loadtest.wire.contenders import ROOT, Contender, Site
 from loadtest.wire.driver import Driver, Load
 from loadtest.wire.workload import KINDS, Kind, request, write_requests
 
@@ -96,7 +96,7 @@ def running(contender: Contender, site: Site, core: int) -> Iterator[Gateway]:
     """The contender in front of the site's replicas, from its first good answer on."""
     site.directory.mkdir(parents=True)
     log = site.directory / "log"
-    started = process.start(contender.command(site), core, log)
+    started = process.start(contender.command(site), core, log, ROOT)
     try:
         deadline = time.monotonic() + _START_S
         while not _answers(site.port):

@@ -1,0 +1,64 @@
+"""The bench from end to end, with the gateways that this machine has."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from loadtest.wire import __main__ as command
+from loadtest.wire import contenders, driver
+from loadtest.wire.contenders import CONTENDERS, Contender, Site
+from loadtest.wire.rounds import ContenderError, free_port, running
+
+CORE = min(os.sched_getaffinity(0))
+BY_NAME = {each.name: each for each in CONTENDERS}
+
+
+@pytest.mark.parametrize("name", ["HAProxy", "nginx", "Steplane"])
+def test_a_gateway_is_measured(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if reason := BY_NAME[name].missing():
+        pytest.skip(reason)
+    path = tmp_path / "wire.json"
+    size = ["--rounds", "2", "--seconds", "0.05", "--kinds", "plain,schema"]
+    assert command.main([*size, "--only", name.lower(), "--json", str(path)]) == 0
+    told = json.loads(path.read_text())
+    assert [(each["contender"], each["kind"], each["round"]) for each in told["samples"]] == [
+        (name, kind, number) for number in range(2) for kind in ("plain", "schema")
+    ]
+    assert all(each["cpu_us"] > 0 and each["rss_bytes"] > 0 for each in told["samples"])
+    assert f"| {name} |" in capsys.readouterr().out
+
+
+def test_a_gateway_that_does_not_start_is_told_with_its_last_words(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", "import sys; sys.exit('no such option')"]
+    broken = Contender("broken", lambda site: words, lambda: None, lambda: "broken 1.0")
+    site = Site(tmp_path / "site", free_port(), free_port(), (1,))
+    with (
+        pytest.raises(ContenderError, match=r"broken ended with status 1:\nno such option"),
+        running(broken, site, CORE),
+    ):
+        pass
+
+
+def test_a_gateway_that_is_missing_is_left_out_with_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(contenders, "_SBIN", str(tmp_path))
+    assert command._present([BY_NAME["HAProxy"]], install=False) == []
+    assert "apt-get install haproxy" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("option", "value"), [("--kinds", "plain,odd"), ("--only", "haproxy,odd")])
+def test_an_unknown_name_is_refused_with_those_that_exist(option: str, value: str) -> None:
+    with pytest.raises(SystemExit, match=r"there is no (kind|gateway) 'odd'; there are: .*(plain|HAProxy)"):
+        command.main([option, value])
+
+
+def test_a_driver_that_dies_is_an_error(tmp_path: Path) -> None:
+    with (
+        driver.Driver(driver.build(tmp_path), CORE, 1) as clients,
+        pytest.raises(driver.DriverError, match="exit status"),
+    ):
+        clients.run(clients.ports[0], tmp_path / "absent", connections=1, seconds=0.1)
