@@ -8,6 +8,7 @@ header, body, and those of the running exchange.
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import TYPE_CHECKING, cast
 
 import structlog
@@ -38,7 +39,6 @@ class ClientConnection(asyncio.Protocol):
         "_incoming",
         "_partial",
         "_probe",
-        "_reading_paused",
         "_server",
         "_unread",
         "current",
@@ -46,6 +46,7 @@ class ClientConnection(asyncio.Protocol):
         "handler",
         "limits",
         "now",
+        "reading_paused",
         "timeouts",
         "transport",
         "write_paused",
@@ -71,7 +72,8 @@ class ClientConnection(asyncio.Protocol):
         self._probe: HeadProbe | None = None
         self._unread = b""
         """What came while an exchange was running."""
-        self._reading_paused = False
+        self.reading_paused = False
+        """We take nothing more for now, and so would not hear of the client's leaving: see `has_left`."""
         self._closing = False
         self._deaf = False
         """Whatever still comes is dropped."""
@@ -94,17 +96,26 @@ class ClientConnection(asyncio.Protocol):
             return
         if self._unread or (self.current is not None and self._incoming is None):
             self._unread += data
-            if len(self._unread) > _UNREAD_HIGH_WATER and not self._reading_paused:
+            if len(self._unread) > _UNREAD_HIGH_WATER and not self.reading_paused:
                 self._pause_reading()
             return
         self._read(data)
 
     def eof_received(self) -> None:
-        """A closing client looks the same as one that only stops sending: both are treated as gone."""
+        """A closing client looks the same as one that only stops sending: both are treated as gone.
+
+        What has been written already still goes out, for `linger_s` at most.
+        """
+        self.deadline = self.now() + self.timeouts.linger_s
+        self._leave()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's signature)
         self._server.closed(self)
+        self._leave()
+
+    def _leave(self) -> None:
         self._closing = self._deaf = True
+        self._unread = b""
         if self.current is not None:
             self.current.leave()
 
@@ -116,6 +127,8 @@ class ClientConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.write_paused = False
         if self.current is not None and self.current.connection is not None:
+            if self.current.state == State.responding:
+                self.deadline = self.now() + self.timeouts.stream_idle_s
             self.current.connection.resume()
 
     # --- what exchanges and upstream connections use
@@ -152,7 +165,7 @@ class ClientConnection(asyncio.Protocol):
                 self._linger()
             return
         self.deadline = self.now() + self.timeouts.keepalive_s
-        if self._unread or self._reading_paused:
+        if self._unread or self.reading_paused:
             self._server.loop.call_soon(self._read_on)
 
     def failed(self, exchange: Exchange, failure: Failure) -> None:
@@ -163,12 +176,15 @@ class ClientConnection(asyncio.Protocol):
             self._handler_raised(exchange)
 
     def pause_body(self) -> None:
-        """The upstream does not keep up with the request body."""
-        self._pause_reading()
+        """The upstream does not keep up with the request body, or there is none yet."""
+        if not self.reading_paused:
+            self._pause_reading()
 
     def resume_body(self) -> None:
         """The upstream takes data again."""
-        self._resume_reading()
+        if self.reading_paused:
+            self.deadline = self.now() + self.timeouts.body_s
+            self._resume_reading()
 
     def abort(self) -> None:
         """Close without ceremony."""
@@ -180,7 +196,7 @@ class ClientConnection(asyncio.Protocol):
         """The deadline has passed."""
         if self._closing:
             self.transport.abort()
-        elif self._incoming is not None:
+        elif self._incoming is not None and not self.reading_paused:
             limit = f"nothing came of the request body for {self.timeouts.body_s:g} s"
             self._refuse(error_reply(408, limit, "request_timeout"))
         elif self.current is not None:
@@ -190,6 +206,14 @@ class ClientConnection(asyncio.Protocol):
             self._refuse(error_reply(408, limit, "request_timeout"))
         else:
             self._close()
+
+    def has_left(self) -> bool:
+        """Whether the client has closed the connection, asked of the kernel: while nothing is read, nobody says so."""
+        connection = self.transport.get_extra_info("socket")
+        try:
+            return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in _LEFT
+        except OSError:
+            return False
 
     def turn_away(self, reply: Reply) -> None:
         """Answer before any request has come, and close."""
@@ -218,6 +242,9 @@ class ClientConnection(asyncio.Protocol):
             self._refuse(error.reply)
         except ChunkError as error:
             self._refuse(error_reply(400, f"invalid request body: {error}", "bad_http"))
+        except Exception:
+            log.exception("request_failed")
+            self._refuse(error_reply(500, _FAILED, "internal_error"))
 
     def _read_on(self) -> None:
         """Turn to what came while the last exchange was running."""
@@ -291,8 +318,8 @@ class ClientConnection(asyncio.Protocol):
             rest = data[len(piece) :]
             complete = not self._body_remaining
         else:
-            pieces, rest = self._chunks.feed(data)
-            for piece in pieces:
+            piece, rest = self._chunks.feed(data)
+            if piece:
                 exchange.add_body(piece)
             complete = self._chunks.complete
             if exchange.body_size > self.limits.max_body_bytes:
@@ -340,19 +367,18 @@ class ClientConnection(asyncio.Protocol):
         if exchange.state == State.responding:
             self.transport.abort()
         else:
-            message = "the gateway failed to handle this request; see its log"
-            exchange.reply(error_reply(500, message, "internal_error"))
+            exchange.reply(error_reply(500, _FAILED, "internal_error"))
 
     def _log_raised(self, exchange: Exchange) -> None:
         log.exception("handler_failed", method=exchange.method.decode("latin-1"), path=exchange.path)
 
     def _pause_reading(self) -> None:
-        self._reading_paused = True
+        self.reading_paused = True
         self.transport.pause_reading()
 
     def _resume_reading(self) -> None:
-        if self._reading_paused:
-            self._reading_paused = False
+        if self.reading_paused:
+            self.reading_paused = False
             self.transport.resume_reading()
 
     def _header_too_large(self) -> Reply:
@@ -389,6 +415,9 @@ class ClientConnection(asyncio.Protocol):
         self._resume_reading()
 
 
+_FAILED = "the gateway failed to handle this request; see its log"
+_LEFT = frozenset((7, 8))
+"""Linux's TCP_CLOSE (after a reset) and TCP_CLOSE_WAIT (after a FIN)."""
 _NEVER = float("inf")
 _UNREAD_HIGH_WATER = 64 * 1024
 """Pipelined bytes kept for one client; reading on below it is what notices that the client has gone."""

@@ -152,14 +152,14 @@ class Exchange:
         self._connect_task = None
         self.connection = connection
         self.state = State.upstream
-        head = self.head
+        head, client = self.head, self.client
         if not self.buffered:
             framing = b"transfer-encoding: chunked\r\n" if head.chunked else self._length_line(self.length)
             connection.begin(self, self._spelled(framing))
             self._body_ended = False
+            client.resume_body()
             self.flush_body()
             return
-        client = self.client
         client.deadline = client.now() + client.timeouts.first_byte_s
         body = self._attempt_body
         size = len(body)
@@ -216,7 +216,11 @@ class Exchange:
     def flush_body(self) -> None:
         """Write on what has arrived of a body that is streamed through."""
         connection, client = self.connection, self.client
-        if connection is None or self._body_ended:
+        if connection is None:
+            if self.body_size > client.limits.write_high_water_bytes and not self.received:
+                client.pause_body()
+            return
+        if self._body_ended:
             return
         if self._parts:
             data = b"".join(self._parts)

@@ -89,12 +89,15 @@ class Server:
             self._empty.set()
 
     def _on_sweep(self) -> None:
+        self._sweep = self.loop.call_later(self.timeouts.sweep_s, self._on_sweep)
         now = self.now()
-        for connection in [c for c in self.connections if c.deadline < now]:
-            connection.expire()
+        for connection in [c for c in self.connections if c.deadline < now or c.reading_paused]:
+            if connection.deadline < now:
+                connection.expire()
+            elif connection.has_left():
+                connection.abort()
         for upstream in self.upstreams:
             upstream.sweep(now)
-        self._sweep = self.loop.call_later(self.timeouts.sweep_s, self._on_sweep)
 
 
 def listening_socket(host: str, port: int) -> socket.socket:

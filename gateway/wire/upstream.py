@@ -307,7 +307,7 @@ class UpstreamConnection(asyncio.Protocol):
         elif http10:
             framing += b"connection: keep-alive\r\n"
         exchange.begin_response(head.status)
-        self._last_read = data
+        self._last_read = data[end:] or _NO_EVENT_YET
         self._write_on(
             exchange,
             b"%b%b%b%b\r\n%b" % (status_line(head.status), head.lines, framing, exchange.response_lines, body),
@@ -317,7 +317,7 @@ class UpstreamConnection(asyncio.Protocol):
         """Write on one read. Hot: once per read of every stream."""
         out = self._framed(exchange, data)
         if out is not None:
-            self._last_read = data
+            self._last_read = data if len(data) >= _LONGEST_END else (self._last_read + data)[-_LONGEST_END:]
             self._write_on(exchange, out)
 
     def _framed(self, exchange: Exchange, data: bytes) -> bytes | None:
@@ -331,10 +331,10 @@ class UpstreamConnection(asyncio.Protocol):
             return data if exchange.head.http10 or not data else chunk(data)
         try:
             if self._chunks is not None:
-                pieces, rest = self._chunks.feed(data)
+                piece, rest = self._chunks.feed(data)
                 self._complete = self._chunks.complete
                 self._excess = bool(rest)
-                return b"".join(pieces)
+                return piece
             self._parser.feed_data(data)  # type: ignore[union-attr]  # there is one in this state
         except (httptools.HttpParserError, ChunkError) as error:
             self._fail(FailureKind.bad_response, f"sent an invalid chunk ({error})")
@@ -342,6 +342,9 @@ class UpstreamConnection(asyncio.Protocol):
         if self._excess:
             self._fail(FailureKind.bad_response, "sent more than its response")
             return None
+        if self._complete and (end := len(data.rstrip(b"\r\n")) + 4) < len(data) and end > 4:
+            self._excess = True  # empty lines, which the parser takes for the way to the next response
+            return data[:end]
         return data
 
     def _write_on(self, exchange: Exchange, data: bytes) -> None:
@@ -396,7 +399,7 @@ class UpstreamConnection(asyncio.Protocol):
         if not self._last_read.endswith(_CHUNKED_EVENT_ENDS):
             return False
         if self._parser is None:
-            return True
+            return True  # the client gets no chunks
         # A probe tells exactly whether the parser stands between two chunks: only there does a last chunk end the body.
         try:
             self._parser.feed_data(LAST_CHUNK)
@@ -418,4 +421,6 @@ _MAX_HEAD_BYTES = 256 * 1024
 _VERSION = b"HTTP/1."
 _BODILESS = frozenset((204, 304))
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+_NO_EVENT_YET = b"\r\n\r\n\r\n"
+_LONGEST_END = 6
 _CHUNKED_EVENT_ENDS = tuple(end + b"\r\n" for end in _EVENT_ENDS)

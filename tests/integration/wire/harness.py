@@ -210,6 +210,11 @@ class ScriptedUpstream:
         self._server: asyncio.Server | None = None
         self._running: set[asyncio.Task[None]] = set()
         self._errors: list[BaseException] = []
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    def blocked(self) -> bool:
+        """Whether something that was written is not taken."""
+        return any(writer.transport.get_write_buffer_size() for writer in self._writers)
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._accepted, "127.0.0.1", self.port, limit=1 << 22)
@@ -219,6 +224,7 @@ class ScriptedUpstream:
         task = asyncio.current_task()
         assert task is not None
         self._running.add(task)
+        self._writers.add(writer)
         self.connections += 1
         try:
             await self.script(Served(reader, writer, self.requests))
@@ -228,6 +234,7 @@ class ScriptedUpstream:
             self._errors.append(error)
         finally:
             self._running.discard(task)
+            self._writers.discard(writer)
             writer.close()
             with contextlib.suppress(ConnectionError, asyncio.CancelledError):
                 await writer.wait_closed()
@@ -352,6 +359,12 @@ class Wire:
     def requests(self) -> list[Message]:
         """Requests the upstreams have read, all together."""
         return [request for upstream in self.upstreams for request in upstream.requests]
+
+    @property
+    def body_bytes(self) -> int:
+        """Bytes received of bodies that are not complete."""
+        incoming = [connection._incoming for connection in self.server.connections]
+        return sum(exchange.body_size for exchange in incoming if exchange is not None)
 
     async def client(self, *, receive_buffer: int = 0) -> Client:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=receive_buffer or 1 << 22)
