@@ -175,6 +175,14 @@ class ClientConnection(asyncio.Protocol):
         except Exception:
             self._handler_raised(exchange)
 
+    def stream_error(self, exchange: Exchange, failure: Failure) -> bytes:
+        """The handler's last event for a broken stream."""
+        try:
+            return self.handler.stream_error(exchange, failure)
+        except Exception:
+            self._log_raised(exchange)
+            return b""
+
     def pause_body(self) -> None:
         """The upstream does not keep up with the request body, or there is none yet."""
         if not self.reading_paused:

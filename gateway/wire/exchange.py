@@ -279,7 +279,7 @@ class Exchange:
     def _broken(self, connection: UpstreamConnection, failure: Failure) -> None:
         """The response has begun and will not be completed by the upstream: end it so that the client knows."""
         self.failure = failure
-        event = self.client.handler.stream_error(self, failure) if connection.at_event_boundary() else b""
+        event = self.client.stream_error(self, failure) if connection.at_event_boundary() else b""
         self.client.end_broken(self, event)
         self.finish()
 

@@ -14,6 +14,8 @@ from gateway.wire.requesthead import RequestHeads
 from gateway.wire.upstream import Upstream
 
 _BACKLOG = 4096
+_TURNED_AWAY = 64
+"""Connections above the limit that are told why at the same time; the others are just closed."""
 
 
 class Server:
@@ -30,6 +32,8 @@ class Server:
         self.connections: set[ClientConnection] = set()
         self.upstreams: set[Upstream] = set()
         """Pools whose idle connections the sweep closes in time."""
+        self._turned_away: set[ClientConnection] = set()
+        """Those above the limit that linger to read why."""
         self._listeners: list[asyncio.Server] = []
         self._sweep: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
@@ -77,7 +81,12 @@ class Server:
         """A client has connected."""
         self.connections.add(connection)
         self._empty.clear()
-        if 0 < self.limits.max_connections < len(self.connections):
+        limit = self.limits.max_connections
+        if 0 < limit < len(self.connections) - len(self._turned_away):
+            if len(self._turned_away) >= _TURNED_AWAY:
+                connection.abort()
+                return
+            self._turned_away.add(connection)
             connection.turn_away(
                 error_reply(503, "too many connections", "too_many_connections", headers=b"retry-after: 1\r\n")
             )
@@ -85,6 +94,7 @@ class Server:
     def closed(self, connection: ClientConnection) -> None:
         """A client connection is gone."""
         self.connections.discard(connection)
+        self._turned_away.discard(connection)
         if not self.connections:
             self._empty.set()
 

@@ -262,7 +262,7 @@ def answering(*responses: bytes, then_close: bool = False) -> Script:
     return script
 
 
-@dataclass(slots=True)
+@dataclass
 class Forwarder:
     """A handler that sends each exchange to the next of its upstreams as long as the failure allows it."""
 
@@ -330,12 +330,13 @@ class Wire:
         self.handler = Forwarder()
         self.server = Server(self.handler, limits or Limits(), timeouts)
         self.upstreams: list[ScriptedUpstream] = []
+        self.pools: list[Upstream] = []
         self.port = 0
         self._clients: list[Client] = []
 
     async def start(self, *scripts: Script) -> None:
-        pools = [await self.upstream(script) for script in scripts]
-        self.handler.upstreams = pools
+        self.pools = [await self.upstream(script) for script in scripts]
+        self.handler.upstreams = self.pools
         _, self.port = await self.server.listen("127.0.0.1", 0)
 
     async def upstream(self, script: Script) -> Upstream:
@@ -374,6 +375,10 @@ class Wire:
 
     async def finished(self, count: int = 1) -> None:
         await self.handler.until(lambda: len(self.handler.over) >= count)
+
+    async def until_idle(self, count: int) -> None:
+        """Wait until so many connections are pooled."""
+        await until(lambda: sum(pool.idle for pool in self.pools) == count)
 
     async def stop(self) -> None:
         """End everything, and check that nothing is left of it and every exchange ended once."""

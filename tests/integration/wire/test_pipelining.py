@@ -1,0 +1,139 @@
+"""Requests that come before the answer to the one before them: answered in order, each on its own."""
+
+import asyncio
+
+import pytest
+
+from .harness import GET, Served, answering, chunk, post, wire
+
+BAD = b"GET / HTTP/1.1\r\nbad header\r\n\r\n"
+
+
+async def echo(served: Served) -> None:
+    """Answer with the target of the request, the slower the earlier it came."""
+    while True:
+        request = await served.request()
+        target = request.start.split(b" ")[1]
+        await served.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(target), target))
+
+
+def targets(count: int) -> list[bytes]:
+    return [b"/%d" % number for number in range(count)]
+
+
+@pytest.mark.parametrize("buffering", [True, False], ids=["buffered", "streamed"])
+@pytest.mark.parametrize("cut", [1, 7, 100, 1_000_000])
+async def test_answers_come_in_the_order_of_the_requests(cut: int, buffering: bool) -> None:
+    async with wire(echo, buffering=buffering) as gateway:
+        client = await gateway.client()
+        requests = b"".join(post(b"body of " + target, target) for target in targets(20))
+        for at in range(0, len(requests), cut):
+            client.writer.write(requests[at : at + cut])
+            await client.turn()
+        assert [(await client.response()).body for _ in range(20)] == targets(20)
+        assert [message.body for message in gateway.requests] == [b"body of " + target for target in targets(20)]
+        assert gateway.connections_made == 1
+
+
+async def test_a_thousand_requests_in_one_write_are_all_answered() -> None:
+    async with wire(echo) as gateway:
+        client = await gateway.client()
+        client.writer.write(b"".join(b"GET %b HTTP/1.1\r\nhost: a\r\n\r\n" % target for target in targets(1000)))
+        assert [(await client.response()).body for _ in range(1000)] == targets(1000)
+
+
+async def test_more_than_is_kept_unread_is_all_answered() -> None:
+    body = bytes(100_000)
+    async with wire(echo) as gateway:
+        client = await gateway.client()
+        client.writer.write(b"".join(post(body, target) for target in targets(30)))
+        assert [(await client.response()).body for _ in range(30)] == targets(30)
+        assert all(message.body == body for message in gateway.requests)
+
+
+async def test_bytes_keep_their_order_when_they_come_while_an_answer_goes_out() -> None:
+    """The race between the rest of what was read before and what is read next."""
+    async with wire(echo) as gateway:
+        client = await gateway.client()
+        requests = b"".join(post(b"x" * (number % 50), target) for number, target in enumerate(targets(300)))
+        parts = [requests[at : at + 37] for at in range(0, len(requests), 37)]
+
+        async def send() -> None:
+            for part in parts:
+                client.writer.write(part)
+                await asyncio.sleep(0)
+
+        sending = asyncio.create_task(send())
+        assert [(await client.response()).body for _ in range(300)] == targets(300)
+        await sending
+
+
+async def test_a_bad_request_gets_its_answer_after_the_good_ones_before_it() -> None:
+    async with wire(echo) as gateway:
+        client = await gateway.client()
+        await client.send(post(b"", b"/1") + post(b"x", b"/2") + BAD + post(b"", b"/3"))
+        assert [(await client.response()).body for _ in range(2)] == [b"/1", b"/2"]
+        assert (await client.response()).status == 400
+        await client.closed()
+        assert len(gateway.requests) == 2
+
+
+async def test_nothing_is_answered_after_a_request_that_said_close() -> None:
+    async with wire(echo) as gateway:
+        client = await gateway.client()
+        await client.send(b"GET /1 HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n" + GET)
+        assert (await client.response()).body == b"/1"
+        await client.closed()
+        assert len(gateway.requests) == 1
+
+
+async def test_nothing_is_answered_after_a_request_for_an_upgrade() -> None:
+    async with wire(echo) as gateway:
+        client = await gateway.client()
+        await client.send(
+            b"GET /1 HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\nPRI * HTTP/2.0\r\n\r\n"
+        )
+        message = await client.response()
+        assert (message.body, message.header(b"connection")) == (b"/1", b"close")
+        await client.closed()
+
+
+async def test_a_failed_request_does_not_stop_those_behind_it() -> None:
+    async with wire(answering(b"garbage", then_close=True)) as gateway:
+        client = await gateway.client()
+        await client.send(GET * 3)
+        assert [(await client.response()).status for _ in range(3)] == [502, 502, 502]
+
+
+async def test_replies_of_the_handler_are_pipelined_too() -> None:
+    from gateway.wire.message import Reply
+
+    async with wire(on_handle=lambda exchange: exchange.reply(Reply(200, exchange.head.target))) as gateway:
+        client = await gateway.client()
+        await client.send(b"".join(b"GET %b HTTP/1.1\r\nhost: a\r\n\r\n" % target for target in targets(100)))
+        assert [(await client.response()).body for _ in range(100)] == targets(100)
+
+
+async def test_a_head_reply_of_the_handler_has_no_body() -> None:
+    from gateway.wire.message import Reply
+
+    async with wire(on_handle=lambda exchange: exchange.reply(Reply(404, b"nothing here"))) as gateway:
+        client = await gateway.client()
+        await client.send(b"HEAD / HTTP/1.1\r\nhost: a\r\n\r\n" + GET)
+        assert (await client.response(b"HEAD")).header(b"content-length") == b"12"
+        assert (await client.response()).body == b"nothing here"
+
+
+async def test_many_clients_share_the_upstream_connections() -> None:
+    async with wire(echo) as gateway:
+        clients = [await gateway.client() for _ in range(20)]
+        for _ in range(3):
+            for client in clients:
+                assert (await client.ask(GET)).body == b"/"
+        assert gateway.connections_made == 1
+        for client in clients:
+            client.writer.write(post(chunk(b"x")))
+        for client in clients:
+            assert (await client.response()).status == 200
+        assert gateway.connections_made <= 20
+        assert gateway.pools[0].idle == gateway.connections_made
