@@ -3,7 +3,8 @@
  * Owns: a reply that costs next to nothing, and SSE streams whose events leave at a known pace, each stamped with
  * the moment it was sent. Refuses to know: JSON, models, gateways. Reads of a request only what framing needs.
  *
- * A POST with "stream":true in its body is answered with SSE, any other request with a fixed JSON body. Streams are
+ * A POST with "stream":true in its body is answered with SSE, any other with a fixed JSON body; every GET with one that
+ * holds what routers want to know of a replica before they use it (models, server information, health). Streams are
  * steered by fields of the OpenAI API, because some gateways drop unknown fields and headers:
  *   max_tokens   events before [DONE] (default 100)
  *   seed         microseconds between events (default 5000); negative: all streams tick together, at multiples of it,
@@ -30,6 +31,10 @@ static const char STREAM_HEAD[] = "HTTP/1.1 200 OK\r\n"
                                   "cache-control: no-cache\r\n"
                                   "content-type: text/event-stream; charset=utf-8\r\n"
                                   "transfer-encoding: chunked\r\n\r\n";
+
+static const char ABOUT[] = "{\"object\":\"list\",\"data\":[{\"id\":\"bench\",\"object\":\"model\",\"created\":1704067200,"
+                            "\"owned_by\":\"sglang\",\"root\":\"bench\",\"max_model_len\":32768}],\"model_path\":\"bench\","
+                            "\"served_model_name\":\"bench\",\"is_generation\":true,\"version\":\"0.5.23\"}";
 
 struct connection {
     struct source source;
@@ -224,6 +229,14 @@ static long field(const char *body, size_t len, const char *name, long otherwise
     return strtol(at, NULL, 10);
 }
 
+static bool answer_get(struct connection *c) {
+    char about[1024];
+    int n = snprintf(about, sizeof about,
+                     "HTTP/1.1 200 OK\r\nserver: uvicorn\r\ncontent-length: %zu\r\ncontent-type: application/json\r\n\r\n%s",
+                     sizeof ABOUT - 1, ABOUT);
+    return send_all(c, about, (size_t)n);
+}
+
 /* `body` is followed by a NUL. */
 static bool answer(struct connection *c, const char *body, size_t len) {
     bool stream = memmem(body, len, "\"stream\":true", 13) || memmem(body, len, "\"stream\": true", 14);
@@ -266,7 +279,7 @@ static bool take_requests(struct connection *c) {
         if (have < head + body) break;
         char after = start[head + body];
         start[head + body] = 0;
-        if (!answer(c, start + head, body)) return false;
+        if (!(memcmp(start, "GET ", 4) ? answer(c, start + head, body) : answer_get(c))) return false;
         start[head + body] = after;
         at += head + body;
         if (c->closing && c->events_left < 0) return false;

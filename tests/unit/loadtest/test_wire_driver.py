@@ -213,6 +213,14 @@ def test_the_engine_answers_pipelined_requests_in_order(clients: driver.Driver) 
     assert answer.count(b"HTTP/1.1 200 OK\r\n") == 3
 
 
+@pytest.mark.parametrize("path", ["/v1/models", "/server_info", "/health"])
+def test_the_engine_tells_routers_about_its_model(clients: driver.Driver, path: str) -> None:
+    with socket.create_connection(("127.0.0.1", clients.ports[1])) as client:
+        client.sendall(b"GET %b HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n" % path.encode())
+        answer = b"".join(iter(lambda: client.recv(65536), b""))
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["data"][0]["id"] == "bench"
+
+
 def test_the_driver_is_not_compiled_again_without_need(binary: Path) -> None:
     before = binary.stat().st_mtime_ns
     assert driver.build(binary.parent) == binary
