@@ -137,7 +137,10 @@ class ClientConnection(asyncio.Protocol):
         """Write a complete response of ours."""
         exchange.status = reply.status
         exchange.keep_alive = keep_alive = exchange.keep_alive and exchange.received and not self.draining
-        self._write_reply(reply, exchange.response_lines, close=not keep_alive, head_only=exchange.method == b"HEAD")
+        lines = exchange.response_lines
+        if keep_alive and exchange.head.http10:
+            lines += b"connection: keep-alive\r\n"
+        self._write_reply(reply, lines, close=not keep_alive, head_only=exchange.method == b"HEAD")
 
     def end_broken(self, exchange: Exchange, event: bytes) -> None:
         """End a response that cannot be completed: with `event` and a correct end, or without one if there is none."""

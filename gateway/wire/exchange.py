@@ -138,8 +138,8 @@ class Exchange:
         self._connect_task = upstream.connect(self)
 
     def reply(self, reply: Reply) -> None:
-        """Answer the client ourselves."""
-        if self.state == State.done:
+        """Answer the client ourselves, unless an answer has begun."""
+        if self.state >= State.responding:
             return
         self._drop_connection()
         self.client.send_reply(self, reply)
@@ -259,7 +259,10 @@ class Exchange:
             self._broken(connection, Failure(FailureKind.idle_timeout, detail))
         elif self.state == State.upstream:
             self._drop_connection()
-            detail = f"the upstream did not answer within {client.timeouts.first_byte_s:g} s"
+            if self.received:
+                detail = f"the upstream did not answer within {client.timeouts.first_byte_s:g} s"
+            else:
+                detail = f"the upstream took nothing of the request body for {client.timeouts.body_s:g} s"
             self._failed(Failure(FailureKind.first_byte_timeout, detail))
 
     # --- ends

@@ -34,7 +34,7 @@ _STATUS_LINES = {code: b"HTTP/1.1 %d %b\r\n" % (code, reason) for code, reason i
 
 CONTENT_LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ?([0-9]{1,15})\r\n")
 """The usual spelling, found without taking a head apart."""
-_ANY_CONTENT_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)[ \t]*\r\n", re.IGNORECASE)
+_ANY_CONTENT_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*0*([0-9]+)[ \t]*\r\n", re.IGNORECASE)
 
 
 def without_length(head: bytes) -> tuple[bytes, int]:

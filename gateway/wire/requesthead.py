@@ -38,6 +38,7 @@ class RequestHead:
     target:     in origin form (RFC 9112 section 3.2.1), or `*`.
     path:       percent-decoded, without the query: what the upstream will understand.
     lines:      the end-to-end header lines to send on, CRLF after each; without `content-length` and `x-request-id`.
+    headers:    as they came, hop-by-hop ones too; without `content-length`.
     has_length: there is a `content-length`.
     """
 
@@ -112,8 +113,9 @@ def parse(data: bytes) -> RequestHead:
     for line in fields:
         name, _, value = line.partition(b":")
         value = value.strip(b" \t")
-        headers.append((name, value))
         lower = name.lower()
+        if lower != b"content-length":
+            headers.append((name, value))
         if lower not in _HANDLED:
             lines.append(line)
         elif lower == b"host":

@@ -230,7 +230,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._exchange.client.pause_body()
 
     def resume_writing(self) -> None:
-        if self._exchange is not None:
+        if self._exchange is not None and not self._exchange.received:
             self._exchange.client.resume_body()
 
     # --- httptools callbacks, for chunked bodies

@@ -10,6 +10,7 @@ import pytest
 from gateway.wire.exchange import Exchange
 from gateway.wire.failure import FailureKind
 from gateway.wire.limits import Timeouts
+from gateway.wire.message import error_reply
 
 from .harness import ERROR_EVENT, GET, OK, SSE_HEAD, Client, Served, Wire, answering, chunk, post, wire
 
@@ -474,6 +475,24 @@ async def test_a_handler_that_raises_for_a_broken_stream_leaves_it_visibly_incom
         await client.send(GET)
         assert not (await everything(client)).endswith(b"0\r\n\r\n")
         await gateway.finished()
+
+
+async def test_a_reply_that_comes_after_the_response_has_begun_is_ignored() -> None:
+    end = asyncio.Event()
+
+    async def script(served: Served) -> None:
+        await served.request()
+        await served.send(SSE_HEAD + chunk(EVENT))
+        await end.wait()
+        await served.send(b"0\r\n\r\n")
+
+    async with wire(script) as gateway:
+        client = await gateway.client()
+        await client.send(GET)
+        await client.head()
+        gateway.handler.handled[0].reply(error_reply(500, "too late", "too_late"))
+        end.set()
+        assert await client.read_until(b"0\r\n\r\n") == chunk(EVENT) + b"0\r\n\r\n"
 
 
 async def test_a_handler_may_take_its_time() -> None:

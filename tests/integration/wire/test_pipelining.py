@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from gateway.wire.message import Reply
+
 from .harness import GET, Served, answering, chunk, post, wire
 
 BAD = b"GET / HTTP/1.1\r\nbad header\r\n\r\n"
@@ -106,8 +108,6 @@ async def test_a_failed_request_does_not_stop_those_behind_it() -> None:
 
 
 async def test_replies_of_the_handler_are_pipelined_too() -> None:
-    from gateway.wire.message import Reply
-
     async with wire(on_handle=lambda exchange: exchange.reply(Reply(200, exchange.head.target))) as gateway:
         client = await gateway.client()
         await client.send(b"".join(b"GET %b HTTP/1.1\r\nhost: a\r\n\r\n" % target for target in targets(100)))
@@ -115,13 +115,21 @@ async def test_replies_of_the_handler_are_pipelined_too() -> None:
 
 
 async def test_a_head_reply_of_the_handler_has_no_body() -> None:
-    from gateway.wire.message import Reply
-
     async with wire(on_handle=lambda exchange: exchange.reply(Reply(404, b"nothing here"))) as gateway:
         client = await gateway.client()
         await client.send(b"HEAD / HTTP/1.1\r\nhost: a\r\n\r\n" + GET)
         assert (await client.response(b"HEAD")).header(b"content-length") == b"12"
         assert (await client.response()).body == b"nothing here"
+
+
+async def test_a_reply_of_the_handler_keeps_a_connection_of_http_1_0_that_asks_for_it() -> None:
+    async with wire(on_handle=lambda exchange: exchange.reply(Reply(200, b"ok"))) as gateway:
+        client = await gateway.client()
+        for _ in range(2):
+            message = await client.ask(b"GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n")
+            assert message.header(b"connection") == b"keep-alive"
+        await client.send(b"GET / HTTP/1.0\r\n\r\n")
+        assert (await client.rest()).partition(b"\r\n\r\n")[2] == b"ok"
 
 
 async def test_many_clients_share_the_upstream_connections() -> None:

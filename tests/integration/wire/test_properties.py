@@ -15,7 +15,7 @@ from gateway.wire.limits import Limits, Timeouts
 from .harness import GET, OK, Message, Served, answering, chunk, wire
 
 SETTINGS = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 
