@@ -27,7 +27,7 @@ _VOLATILE = tuple(
 # What the gateway puts in front of the fields of a body.
 _SPLICED = re.compile(rb'\A(\s*\{)"(?:rid|request_id)":"[^"]*",?')
 # SGLang quotes the body that lacked a field, and with it the request id that the gateway put there.
-_QUOTED_RID = re.compile(rb"'rid': '[^']*', ")
+_QUOTED_RID = re.compile(rb"'(?:rid|request_id)': '[^']*', ")
 
 _MAY_DIFFER = frozenset({"date", "content-length"})  # the length changes with the length of ids
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding"})

@@ -8,6 +8,22 @@ from tests.clients.served import Served, tapped_gateway
 from tests.engines.build import SGLANG, build_environment, build_model
 from tests.engines.sglang_server import sglang, slow_down
 
+_FIGURES = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture
+def figures(request: pytest.FixtureRequest) -> list[str]:
+    """Lines to print at the end of the run: what was measured, on a machine too noisy to judge it by."""
+    return request.config.stash.setdefault(_FIGURES, [])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    lines = config.stash.get(_FIGURES, [])
+    if lines:
+        terminalreporter.section("figures")
+        for line in lines:
+            terminalreporter.write_line(line)
+
 
 @pytest.fixture(scope="session")
 def sglang_installed() -> None:

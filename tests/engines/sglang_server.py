@@ -9,8 +9,8 @@ from tests.clients.case import MODEL as MODEL_NAME
 from tests.clients.processes import answers, free_port, running
 from tests.engines.build import MODEL, SGLANG, engine_environment
 
-# Loading torch and warming up takes 20-90 s, more on a busy machine.
-START_S = 300.0
+# Loading torch and warming up takes 20-90 s, several times that on a busy machine.
+START_S = 600.0
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.clients.case import Case
-from tests.clients.cases import EVERYWHERE
+from tests.clients.cases import EVERYWHERE, IN_OTHER_DIALECTS
 from tests.clients.sameness import assert_same_answers
 from tests.clients.served import Served
 
@@ -18,6 +18,6 @@ pytestmark = [
 ATTEMPTS = 5
 
 
-@pytest.mark.parametrize("case", EVERYWHERE, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", EVERYWHERE + IN_OTHER_DIALECTS, ids=lambda case: case.name)
 def test_the_gateway_answers_as_sglang_does(case: Case, served: Served) -> None:
     assert_same_answers(case, served, attempts=ATTEMPTS)

@@ -1,7 +1,7 @@
-"""The cases, a file for each subject. `EVERYWHERE` runs on any engine."""
+"""The cases, a file for each subject. `EVERYWHERE` runs on any engine, `IN_OTHER_DIALECTS` where those are spoken."""
 
 from tests.clients.case import Case
-from tests.clients.cases import chat, completions, errors, generate, logprobs, structured, tools
+from tests.clients.cases import chat, completions, dialects, errors, generate, logprobs, structured, tools
 
 EVERYWHERE: list[Case] = [
     *chat.CASES,
@@ -12,3 +12,4 @@ EVERYWHERE: list[Case] = [
     *generate.CASES,
     *errors.CASES,
 ]
+IN_OTHER_DIALECTS: list[Case] = dialects.CASES
