@@ -61,7 +61,14 @@ class EngineLoad:
     sampling_s: float = 0.0
     hooks_s: float = 0.0
     hook_s: dict[Hook, float] = field(default_factory=lambda: dict.fromkeys(Hook, 0.0))
+    idle: bool = True
     last_step_s: float = 0.0
+    """When the loop last came round or woke up (`time.perf_counter`)."""
+
+    @property
+    def stalled_s(self) -> float:
+        """For how long the loop has been at work without coming round."""
+        return 0.0 if self.idle else time.perf_counter() - self.last_step_s
 
 
 class Engine:
@@ -112,13 +119,13 @@ class Engine:
         """Forget all compiled grammars."""
         self._post(_FlushCache())
 
-    def close(self) -> None:
-        """Stop after the step that runs, and wait for it."""
+    def close(self, timeout_s: float | None = None) -> None:
+        """Stop after the step that runs, and wait for it: some masks take a grammar engine minutes."""
         with self._wake:
             self._closed = True
             self._wake.notify()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(timeout_s)
         self._compiler.close()
 
     @property
@@ -138,23 +145,25 @@ class Engine:
             record = StepRecord(self.load.steps, _now())
             self._poll_grammars(record)
             self._admit()
+            self._publish()
             if self._running:
                 self._forward(record)
                 self._hooks(record)
-                self._ship_outputs()
                 self._account(record)
-            else:
-                self._ship_outputs()
-            self._publish()
+            self._ship_outputs()
 
     def _receive(self) -> bool:
         """Take what other threads posted, sleeping while there is nothing to do. False: the engine was closed."""
         with self._wake:
             if not (self._running or self._waiting or len(self._compiler)):
                 idle_since = _now()
+                self.load.idle = True
+                self._publish()
                 while not (self._inbox or self._closed):
                     self._wake.wait()
-                self.load.idle_s += _now() - idle_since
+                self.load.last_step_s = _now()
+                self.load.idle = False
+                self.load.idle_s += self.load.last_step_s - idle_since
             messages = list(self._inbox)
             self._inbox.clear()
             closed = self._closed
@@ -301,6 +310,7 @@ class Engine:
             self._outputs = []
 
     def _account(self, record: StepRecord) -> None:
+        """Add the step to the totals and tell the observers."""
         load = self.load
         load.steps += 1
         load.forward_s += record.forward_us * 1e-6

@@ -1,7 +1,7 @@
 """What a step cost, by hook kind and by request: the place where a recorder attaches.
 
-The engine fills one `StepRecord` a step on the step thread and hands it to its observers there, after the step's
-outputs have been shipped. An observer must return in microseconds; it must not block or raise.
+The engine fills one `StepRecord` a step on the step thread and hands it to its observers there, at the end of the step.
+An observer must return in microseconds; it must not block or raise.
 """
 
 from dataclasses import dataclass, field

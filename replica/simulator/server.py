@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -21,7 +22,9 @@ from replica.simulator.settings import Settings
 from replica.simulator.vocabulary import Vocabulary
 
 # A stop aborts what runs, so handlers end within a step; this is only the longest that a dead client may delay it.
-_SHUTDOWN_S = 0.5
+_SHUTDOWN_S = 0.3
+# A step or a compile stuck in native code cannot be interrupted, so the process does not wait for it.
+_LIMIT_S = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +72,16 @@ async def serve(
     finally:
         admin.stopping = True
         engine.abort("", everything=True)
+        _end_within(_LIMIT_S)
         await runner.cleanup()
-        engine.close()
+        engine.close(_SHUTDOWN_S)
+
+
+def _end_within(seconds: float) -> None:
+    """End the process by then, whatever hangs."""
+    timer = threading.Timer(seconds, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
 
 
 def _announce(settings: Settings, sock: socket.socket) -> None:

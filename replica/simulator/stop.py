@@ -36,7 +36,7 @@ class StopMatcher:
         self._prefixes = frozenset(s[:i] for s in self._strings for i in range(1, len(s)))
         self._longest = max(map(len, self._prefixes), default=0)
         self._vocabulary = vocabulary
-        # A token is a byte at least, so a match spans no more tokens than it has bytes. (SGLang counts the tokens of the
+        # A token is a byte at least, so a match spans no more tokens than it has bytes. (SGLang counts tokens of the
         # string's own encoding, and misses a string that the model spells in smaller ones.)
         lengths = [len(s.encode()) for s in self._strings]
         lengths += [_longest_match(e) for e in expressions]

@@ -46,8 +46,9 @@ class Admin:
         ]
 
     async def health(self, _: web.Request) -> web.Response:
-        """200 while the step thread lives: a busy engine is healthy."""
-        healthy = self._frontend.engine.alive and not self.stopping
+        """200 while the step thread comes round: a busy engine is healthy, a stuck one is not."""
+        engine = self._frontend.engine
+        healthy = engine.alive and engine.load.stalled_s < _HEALTH_TIMEOUT_S and not self.stopping
         return web.Response(status=200 if healthy else 503)
 
     async def health_generate(self, _: web.Request) -> web.Response:

@@ -64,9 +64,7 @@ class Rig:
         if sampling.stop or sampling.stop_regex:
             stop = StopMatcher(sampling.stop, sampling.stop_regex, self.vocabulary)
         limit = sampling.max_new_tokens if sampling.max_new_tokens is not None else 1000
-        sequence = Sequence(
-            rid, self.vocabulary.encode(prompt), sampling, None, limit, logprobs=logprobs, stop=stop
-        )
+        sequence = Sequence(rid, self.vocabulary.encode(prompt), sampling, None, limit, logprobs=logprobs, stop=stop)
         sequence.outlet = sequence
         self.engine.sampler.prepare(sequence, 0)
         return sequence

@@ -23,7 +23,10 @@ TREE = {
     "$defs": {
         "node": {
             "type": "object",
-            "properties": {"value": {"type": "number"}, "children": {"type": "array", "items": {"$ref": "#/$defs/node"}}},
+            "properties": {
+                "value": {"type": "number"},
+                "children": {"type": "array", "items": {"$ref": "#/$defs/node"}},
+            },
             "required": ["value", "children"],
             "additionalProperties": False,
         }
@@ -55,7 +58,7 @@ SCHEMAS: dict[str, Any] = {
     "uuid": {"type": "string", "format": "uuid"},
     "map": {"type": "object", "additionalProperties": {"type": "integer"}},
     "closed": {"type": "object", "properties": {"a": {}, "b": {}}, "additionalProperties": False},
-    "umlauts": {"type": "object", "properties": {"grüße": {"const": "日本語 \" \\ \u2028"}}, "required": ["grüße"]},
+    "umlauts": {"type": "object", "properties": {"grüße": {"const": '日本語 " \\ \u2028'}}, "required": ["grüße"]},
     "forty keys": {
         "type": "object",
         "properties": {f"key_{i}": {"type": ["string", "null"]} for i in range(40)},
@@ -84,7 +87,9 @@ def test_json_replies_hold_no_free_whitespace(generate: Callable[..., str]) -> N
         assert text == json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False)
 
 
-@pytest.mark.parametrize("pattern", ["[0-9]{3}-[a-z]+", "(yes|no)", "a*b", r"\d{4}-\d{2}-\d{2}", "[^a-z]{3,5}", "日本|中国"])
+@pytest.mark.parametrize(
+    "pattern", ["[0-9]{3}-[a-z]+", "(yes|no)", "a*b", r"\d{4}-\d{2}-\d{2}", "[^a-z]{3,5}", "日本|中国"]
+)
 def test_regex_replies_match(generate: Callable[..., str], pattern: str) -> None:
     assert re.fullmatch(pattern, generate("regex", pattern, max_new_tokens=600))
 

@@ -1,6 +1,7 @@
 """Tool calls: from tools to a grammar and from the grammar's text back to calls, however the text is cut."""
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -34,14 +35,12 @@ def body(tools: list[dict[str, Any]] | None, choice: Any, **more: Any) -> ChatBo
 
 
 @given(calls, st.lists(st.integers(0, 400)), st.booleans())
-def test_streamed_calls_are_those_of_the_whole_text(
-    sent: list[dict[str, Any]], cuts: list[int], spaced: bool
-) -> None:
+def test_streamed_calls_are_those_of_the_whole_text(sent: list[dict[str, Any]], cuts: list[int], spaced: bool) -> None:
     text = json.dumps(sent, ensure_ascii=False, separators=(", ", ": ") if spaced else (",", ":"))
     borders = [0, *sorted(min(c, len(text)) for c in cuts), len(text)]
     stream = CallStream()
     got: dict[int, dict[str, Any]] = {}
-    for start, end in zip(borders, borders[1:], strict=False):
+    for start, end in pairwise(borders):
         for delta in stream.feed(text[start:end]):
             call = got.setdefault(delta.index, {"name": None, "arguments": ""})
             if delta.name is not None:
