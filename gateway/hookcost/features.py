@@ -31,11 +31,12 @@ class Grammar(StrEnum):
     tools = "tools"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Features:
     """The recognised parameters of one request, in one spelling for all dialects and engines.
 
-    Counts are per request unless a name says otherwise; absent parameters have the engine's neutral value.
+    Counts are per request unless a name says otherwise; absent parameters have the engine's neutral value. Without
+    slots, so that neutral values can stay in the class: see `plain`.
     """
 
     api: Api = Api.other
@@ -76,3 +77,21 @@ class Features:
     body_bytes: int = 0
     rid_given: bool = False
     """The body names its own request id (`rid`, SGLang)."""
+
+    @classmethod
+    def plain(
+        cls, model: str | None, *, stream: bool, max_tokens: int | None, prompt_bytes: int, body_bytes: int
+    ) -> "Features":
+        """The features of a chat request that asks for nothing but text.
+
+        Equal to the constructor's, which takes as long as all the rest of classifying such a request.
+        """
+        features = object.__new__(cls)
+        values = features.__dict__
+        values["api"] = Api.chat
+        values["model"] = model
+        values["stream"] = stream
+        values["max_tokens"] = max_tokens
+        values["prompt_bytes"] = prompt_bytes
+        values["body_bytes"] = body_bytes
+        return features

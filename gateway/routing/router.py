@@ -7,7 +7,7 @@ pool's part; why a rule matched is explanation.py.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from gateway.routing.conditions import Predicate, all_of
+from gateway.routing.expression import all_of, compile_first_match
 from gateway.routing.pool import Pool, Reject, Spill
 from gateway.routing.request import RouteRequest
 from gateway.routing.rule import Rule
@@ -42,7 +42,6 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class _Route:
-    holds: Predicate
     stages: tuple[tuple[Pool, Decision], ...]
     rejected: Decision
 
@@ -53,25 +52,19 @@ class Router:
     Raises ValueError where a rule, a spill or the default names a pool that does not exist, or spills form a cycle.
     """
 
-    __slots__ = ("_default", "_routes", "pools", "rules")
+    __slots__ = ("_first_match", "_routes", "pools", "rules")
 
     def __init__(self, rules: Iterable[Rule], pools: Mapping[str, Pool], default_pool: str) -> None:
         self.pools = pools
         self.rules = (*rules, Rule(DEFAULT_RULE, default_pool))
-        routes = [_route(rule, pools) for rule in self.rules]
-        self._routes = tuple(routes[:-1])
-        self._default = routes[-1]
+        self._routes = tuple(_route(rule, pools) for rule in self.rules)
+        self._first_match = compile_first_match(
+            [all_of([condition.expression for condition in rule.conditions]) for rule in self.rules]
+        )
 
     def decide(self, request: RouteRequest) -> Decision:
-        """The decision for one request: first matching rule, first pool of its chain with an available replica.
-
-        1.3 µs for a plain request and five rules, measured on a busy core.
-        """
-        for route in self._routes:
-            if route.holds(request):
-                break
-        else:
-            route = self._default
+        """The decision for one request: first matching rule, first pool of its chain with an available replica."""
+        route = self._routes[self._first_match(request)]
         for pool, decision in route.stages:
             if pool.is_available():
                 return decision
@@ -83,7 +76,7 @@ def _route(rule: Rule, pools: Mapping[str, Pool]) -> _Route:
     stages = tuple(
         (pool, Decision(pool, rule.name, spilled_from=None if pool.name == rule.pool else rule.pool)) for pool in chain
     )
-    return _Route(all_of(rule.conditions), stages, Decision(None, rule.name, rejection=_rejection(chain)))
+    return _Route(stages, Decision(None, rule.name, rejection=_rejection(chain)))
 
 
 def _spill_chain(name: str, pools: Mapping[str, Pool]) -> tuple[Pool, ...]:

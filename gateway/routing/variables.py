@@ -6,13 +6,11 @@ Owns the vocabulary alone; how a value in the YAML becomes a test is conditions.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from operator import attrgetter
-from typing import Any
+from functools import cached_property
 
 from gateway.hookcost.features import Api, Grammar
+from gateway.routing.expression import compile_value
 from gateway.routing.request import RouteRequest
-
-Read = Callable[[RouteRequest], Any]
 
 
 class Kind(Enum):
@@ -26,28 +24,30 @@ class Kind(Enum):
     optional = "a number, or true where the client gave one"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Variable:
     """One word of the vocabulary.
 
+    text:    the source that reads it (see expression.py).
     choices: for `Kind.choice`, each word with the values that it stands for.
     absent:  for `Kind.optional`, the value that means "not given"; no comparison holds for it.
     """
 
     name: str
     kind: Kind
-    read: Read
+    text: str
     about: str
     choices: Mapping[str, tuple[str, ...]] | None = None
     absent: int | None = None
 
+    @cached_property
+    def read(self) -> Callable[[RouteRequest], object]:
+        """Reads the value from a request, for explanations."""
+        return compile_value(self.text)
 
-def _feature(name: str) -> Read:
-    return attrgetter(f"classification.features.{name}")
 
-
-def _hook(kind: str) -> Read:
-    return lambda request: request.classification.cost.by_hook.get(kind, 0.0)
+def _hook(kind: str) -> str:
+    return f'cost.by_hook.get("{kind}", 0.0)'
 
 
 def _choices(words: type[Api] | type[Grammar]) -> dict[str, tuple[str, ...]]:
@@ -57,33 +57,33 @@ def _choices(words: type[Api] | type[Grammar]) -> dict[str, tuple[str, ...]]:
 _GRAMMARS = _choices(Grammar) | {"any": tuple(kind.value for kind in Grammar if kind is not Grammar.none)}
 
 _TABLE = (
-    Variable("method", Kind.text, attrgetter("method"), "HTTP method"),
-    Variable("path", Kind.text, attrgetter("path"), "path without its query; * matches slashes too"),
-    Variable("api", Kind.choice, _feature("api"), "dialect of the path", choices=_choices(Api)),
-    Variable("model", Kind.text, _feature("model"), "model named in the body; one that is absent matches nothing"),
-    Variable("stream", Kind.flag, _feature("stream"), "the reply is streamed"),
-    Variable("grammar", Kind.choice, _feature("grammar"), "what constrains the output", choices=_GRAMMARS),
-    Variable("grammar_bytes", Kind.number, _feature("grammar_bytes"), "size of the grammar, all tools together"),
-    Variable("tools", Kind.count, _feature("tools"), "tools attached"),
-    Variable("logprobs", Kind.flag, _feature("logprobs"), "logprobs of output tokens are asked for"),
-    Variable("top_logprobs", Kind.count, _feature("top_logprobs"), "alternatives per output token"),
-    Variable("prompt_logprobs", Kind.optional, _feature("prompt_logprobs"), "alternatives per prompt token", absent=-1),
-    Variable("top_k", Kind.optional, _feature("top_k"), "sampling's top-k", absent=-1),
-    Variable("stop", Kind.count, _feature("stop"), "stop strings"),
-    Variable("stop_bytes", Kind.number, _feature("stop_bytes"), "size of all stop strings"),
-    Variable("stop_tokens", Kind.count, _feature("stop_tokens"), "stop token ids"),
-    Variable("stop_regex", Kind.count, _feature("stop_regex"), "stop regular expressions"),
-    Variable("logit_bias", Kind.count, _feature("logit_bias"), "entries of logit_bias"),
-    Variable("penalties", Kind.flag, _feature("penalties"), "a sampling penalty is set"),
-    Variable("custom_logit_processor", Kind.flag, _feature("custom_logit_processor"), "the body carries code"),
-    Variable("return_hidden_states", Kind.flag, _feature("return_hidden_states"), "hidden states are asked for"),
-    Variable("n", Kind.number, _feature("n"), "sequences that the engine will run"),
-    Variable("batch", Kind.number, _feature("batch"), "prompts in the body"),
-    Variable("max_tokens", Kind.optional, _feature("max_tokens"), "limit of output tokens"),
-    Variable("prompt_bytes", Kind.number, _feature("prompt_bytes"), "bytes of prompt text"),
-    Variable("body_bytes", Kind.number, _feature("body_bytes"), "bytes of the body"),
-    Variable("compile_ms", Kind.number, attrgetter("classification.cost.compile_ms"), "predicted compile time"),
-    Variable("step_us", Kind.number, attrgetter("classification.cost.step_us"), "predicted hook time per step"),
+    Variable("method", Kind.text, "request.method", "HTTP method"),
+    Variable("path", Kind.text, "request.path", "path without its query; * matches slashes too"),
+    Variable("api", Kind.choice, "features.api", "dialect of the path", choices=_choices(Api)),
+    Variable("model", Kind.text, "features.model", "model named in the body; one that is absent matches nothing"),
+    Variable("stream", Kind.flag, "features.stream", "the reply is streamed"),
+    Variable("grammar", Kind.choice, "features.grammar", "what constrains the output", choices=_GRAMMARS),
+    Variable("grammar_bytes", Kind.number, "features.grammar_bytes", "size of the grammar, all tools together"),
+    Variable("tools", Kind.count, "features.tools", "tools attached"),
+    Variable("logprobs", Kind.flag, "features.logprobs", "logprobs of output tokens are asked for"),
+    Variable("top_logprobs", Kind.count, "features.top_logprobs", "alternatives per output token"),
+    Variable("prompt_logprobs", Kind.optional, "features.prompt_logprobs", "alternatives per prompt token", absent=-1),
+    Variable("top_k", Kind.optional, "features.top_k", "sampling's top-k", absent=-1),
+    Variable("stop", Kind.count, "features.stop", "stop strings"),
+    Variable("stop_bytes", Kind.number, "features.stop_bytes", "size of all stop strings"),
+    Variable("stop_tokens", Kind.count, "features.stop_tokens", "stop token ids"),
+    Variable("stop_regex", Kind.count, "features.stop_regex", "stop regular expressions"),
+    Variable("logit_bias", Kind.count, "features.logit_bias", "entries of logit_bias"),
+    Variable("penalties", Kind.flag, "features.penalties", "a sampling penalty is set"),
+    Variable("custom_logit_processor", Kind.flag, "features.custom_logit_processor", "the body carries code"),
+    Variable("return_hidden_states", Kind.flag, "features.return_hidden_states", "hidden states are asked for"),
+    Variable("n", Kind.number, "features.n", "sequences that the engine will run"),
+    Variable("batch", Kind.number, "features.batch", "prompts in the body"),
+    Variable("max_tokens", Kind.optional, "features.max_tokens", "limit of output tokens"),
+    Variable("prompt_bytes", Kind.number, "features.prompt_bytes", "bytes of prompt text"),
+    Variable("body_bytes", Kind.number, "features.body_bytes", "bytes of the body"),
+    Variable("compile_ms", Kind.number, "cost.compile_ms", "predicted compile time"),
+    Variable("step_us", Kind.number, "cost.step_us", "predicted hook time per step"),
     Variable("grammar_us", Kind.number, _hook("grammar"), "the grammar's part of step_us"),
     Variable("logprobs_us", Kind.number, _hook("logprobs"), "the logprobs' part of step_us"),
     Variable("stop_us", Kind.number, _hook("stop"), "the stop conditions' part of step_us"),
@@ -92,11 +92,11 @@ _TABLE = (
     Variable(
         "heavy",
         Kind.flag,
-        lambda request: request.classification.cost.heavy is not None,
+        "(cost.heavy is not None)",
         "heavy by definition: a bound of the analysis was exceeded",
     ),
-    Variable("signature", Kind.text, attrgetter("classification.signature"), "cost signature"),
-    Variable("grammar_key", Kind.text, attrgetter("classification.grammar_key"), "key of the grammar"),
+    Variable("signature", Kind.text, "classification.signature", "cost signature"),
+    Variable("grammar_key", Kind.text, "classification.grammar_key", "key of the grammar"),
 )
 
 VARIABLES: Mapping[str, Variable] = {variable.name: variable for variable in _TABLE}

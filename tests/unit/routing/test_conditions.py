@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.hookcost import Api, Classification, Features, Grammar, HookCost
-from gateway.routing.conditions import Condition, ConditionError, all_of, compile_condition
+from gateway.routing.conditions import Condition, ConditionError, compile_condition
+from gateway.routing.expression import all_of, any_of, compile_first_match
 from gateway.routing.request import RouteRequest
 from gateway.routing.variables import VARIABLES, Kind
 
@@ -155,11 +156,25 @@ def test_all_conditions_of_a_rule_must_hold(make_request: MakeRequest) -> None:
     )
     both = make_request(stream=True, n=8)
 
-    assert all_of(())(both)
-    assert all_of((stream,))(both)
-    assert all_of((stream, large))(both)
-    assert not all_of((stream, large, structured))(both)
-    assert not all_of((structured, stream))(both)
+    def holds(*conditions: Condition) -> bool:
+        expression = all_of([condition.expression for condition in conditions])
+        return compile_first_match([expression])(both) == 0
+
+    assert holds()
+    assert holds(stream)
+    assert holds(stream, large)
+    assert not holds(stream, large, structured)
+    assert not holds(structured, stream)
+
+
+def test_the_first_expression_that_holds_is_found_and_constants_are_never_source(make_request: MakeRequest) -> None:
+    wanted = ("other", "{0} or True", "'); raise SystemExit #", "qwen3-8b", "qwen3-8b")
+    expressions = [compile_condition("model", model).expression for model in wanted]
+
+    assert compile_first_match(expressions)(make_request()) == 3
+    assert compile_first_match(expressions[:3])(make_request()) == 3
+    assert compile_first_match([any_of(expressions), all_of(expressions)])(make_request()) == 0
+    assert compile_first_match([any_of(expressions[:3]), all_of(expressions[3:])])(make_request()) == 1
 
 
 @pytest.mark.parametrize("name", VARIABLES)
