@@ -15,8 +15,8 @@ from replica.recorder.records import HookKind, Limit
 
 # The biggest share must be at least this part of the step's hook time to be blamed for it.
 _STANDS_OUT = 0.25
-# Of the wall time over a limit, this part must have been CPU time of the step thread.
-_WORKED = 0.5
+# Of the time that is over a limit, at least this part of the limit must have been CPU time of the step thread.
+WORKED = 0.5
 # Runs of a hook kind in the life of the engine that are taken for warming up.
 WARM_UP_RUNS = 2
 _REMEMBERED_REQUESTS = 4096
@@ -44,7 +44,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """What one step's hooks took, in µs. `own`: by request and kind; `cpu_us`: of the step thread, the whole step."""
+    """What one step's hooks took, in µs. `own`: by request and kind; `cpu_us`: of the step thread outside the model."""
 
     hook_us: float
     cpu_us: float
@@ -53,7 +53,7 @@ class StepCost:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`rid` is over `limit`, mostly by hooks of `kind`."""
+    """`rid` is over `limit`, mostly by hooks of `kind`. `said`: a reason that somebody gave, in place of ours."""
 
     rid: str
     limit: Limit
@@ -61,10 +61,13 @@ class Verdict:
     us: float
     limit_us: float
     abort: bool
+    said: str = ""
 
     @property
     def reason(self) -> str:
         """What the client is told; the gateway and people recognise the first word."""
+        if self.said:
+            return self.said
         what = {
             Limit.hard: f"hooks of one step took {self.us / 1e3:.1f} ms, the limit is {self.limit_us / 1e3:g} ms",
             Limit.soft: f"hooks took up to {self.us:.0f} us a step, the budget is {self.limit_us:g} us",
@@ -119,7 +122,7 @@ class Judge:
             )
         if limits.budget_us > 0:
             for rid, us in totals.items():
-                if us > limits.budget_us and cost.cpu_us >= _WORKED * us and self._is_habit(rid, at_s, us):
+                if us > limits.budget_us and cost.cpu_us >= WORKED * limits.budget_us and self._is_habit(rid, at_s, us):
                     habit = self._habits.pop(rid)
                     kind = dearest(cost.own[rid])
                     verdicts.append(Verdict(rid, Limit.soft, kind, habit.worst_us, limits.budget_us, limits.abort_soft))
@@ -134,7 +137,7 @@ class Judge:
 
     def _guilty(self, us: float, cost: StepCost) -> bool:
         stands_out = us >= _STANDS_OUT * cost.hook_us and us >= _STANDS_OUT * self.limits.hard_us
-        return stands_out and cost.cpu_us >= _WORKED * us
+        return stands_out and cost.cpu_us >= WORKED * self.limits.hard_us
 
     def _is_habit(self, rid: str, at_s: float, us: float) -> bool:
         limits = self.limits

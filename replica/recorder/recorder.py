@@ -38,7 +38,7 @@ class StepRecorder:
     """Collects one step at a time on the thread that first calls `step_begins`.
 
     `hooks` is for timers to append to; `current` for those of hooks that may hang, set before and cleared after.
-    Other threads may read `current`, `hooks` and `started_s`, and call `caught`, `note` and `compiled`.
+    Other threads may read the public attributes and call what stands under "Any thread".
     """
 
     def __init__(
@@ -53,6 +53,8 @@ class StepRecorder:
         self.hooks: list[RawHook] = []
         self.current: Current | None = None
         self.started_s = 0.0
+        self.cpu_started_s = 0.0
+        self.model_cpu_us = 0.0
         self.thread_id = 0
         self.steps = 0
         self.judge = Judge(limits)
@@ -60,7 +62,6 @@ class StepRecorder:
         self._ring = ring
         self._clock = clock
         self._cpu_clock = cpu_clock
-        self._cpu_s = 0.0
         self._forward_us = 0.0
         self._hook_us = 0.0
         self._mode = "none"
@@ -70,6 +71,7 @@ class StepRecorder:
         self._busy = False
         self._stack: tuple[str, ...] = ()
         self._caught_step = -1
+        self._convicted: str | None = None
         self._cold = set(range(len(KINDS)))
 
     # The step thread.
@@ -87,7 +89,7 @@ class StepRecorder:
             if self.hooks:
                 self.hooks.clear()
         self.started_s = now
-        self._cpu_s = cpu_s
+        self.cpu_started_s = cpu_s
 
     def batch(self, mode: str, sequences: int, prompt_tokens: int) -> None:
         """A forward pass over `sequences`, `prompt_tokens` of them prefilled, is about to be launched."""
@@ -96,9 +98,10 @@ class StepRecorder:
         if self._ring is not None:
             self._ring.step_runs(self.started_s, self.steps)
 
-    def forward(self, us: float) -> None:
-        """Launching the model, or waiting for it, took `us`."""
+    def forward(self, us: float, cpu_us: float = 0.0) -> None:
+        """Launching the model, or waiting for it, took `us` and `cpu_us` of the thread's CPU time."""
         self._forward_us += us
+        self.model_cpu_us += cpu_us
 
     def section(self, us: float) -> None:
         """Work outside the model took `us`, the hooks appended meanwhile included."""
@@ -116,7 +119,7 @@ class StepRecorder:
     def _close(self, now: float, cpu_s: float) -> None:
         hooks, ring, hook_us = self.hooks, self._ring, self._hook_us
         start_s = self.started_s
-        cpu_us = (cpu_s - self._cpu_s) * 1e6
+        cpu_us = max(0.0, (cpu_s - self.cpu_started_s) * 1e6 - self.model_cpu_us)
         if ring is not None:
             ring.step_runs(0.0, self.steps)
             ring.write(
@@ -145,7 +148,8 @@ class StepRecorder:
         self.steps += 1
         self.current = None
         self._stack = ()
-        self._forward_us = self._hook_us = 0.0
+        self._convicted = None
+        self._forward_us = self._hook_us = self.model_cpu_us = 0.0
         self._mode, self._sequences, self._prompt_tokens = "none", 0, 0
         self._idle = self._busy = False
 
@@ -164,7 +168,12 @@ class StepRecorder:
                 kind = KINDS[index]
                 kinds[kind] = kinds.get(kind, 0.0) + us
         for verdict in self.judge.step(now, StepCost(self._hook_us, cpu_us, own)):
-            self.convict(verdict, self._stack if verdict.limit is Limit.hard else ())
+            if verdict.limit is not Limit.hard:
+                self.convict(verdict)
+            elif verdict.rid != self._convicted:
+                self.convict(verdict, self._stack)
+
+    # Any thread.
 
     def convict(self, verdict: Verdict, stack: tuple[str, ...] = ()) -> None:
         """Record an offence and have the engine act on it."""
@@ -187,7 +196,10 @@ class StepRecorder:
             )
         self.on_verdict(verdict)
 
-    # Any thread.
+    def convict_running(self, verdict: Verdict, stack: tuple[str, ...]) -> None:
+        """`convict` for the hook that still runs: its step, when it ends, will not say it again."""
+        self._convicted = verdict.rid
+        self.convict(verdict, stack)
 
     def hooks_so_far_us(self) -> float:
         """Hook time of the step that runs now, the hook that runs now included."""

@@ -66,7 +66,7 @@ class StepRecord:
     step_us:       until the next iteration began.
     forward_us:    the model: launching it and waiting for it.
     hook_us:       everything done for sequences outside the model, measured around the parts in `hooks`.
-    cpu_us:        CPU time of the step thread. Far below `step_us - forward_us`: the thread was starved, not busy.
+    cpu_us:        CPU time of the step thread outside the model. Far below `hook_us`: it was starved, not busy.
     mode:          `decode`, `prefill`, `mixed` (some prefill while others decode) or `none` (no forward pass).
     sequences:     in the forward pass.
     prompt_tokens: prefilled in it.
@@ -190,8 +190,8 @@ def decode(seq: int, payload: bytes) -> Record:
     try:
         match tag:
             case Tag.step:
-                *head, hooks = fields
-                return StepRecord(seq, *head, tuple([HookTime(r, KINDS[k], us) for r, k, us in hooks]))
+                fields[-1] = tuple([HookTime(rid, KINDS[kind], us) for rid, kind, us in fields[-1]])
+                return StepRecord(seq, *fields)
             case Tag.offence:
                 at_s, rid, limit, kind, *rest = fields
                 return Offence(seq, at_s, rid, Limit(limit), None if kind is None else KINDS[kind], *rest)
@@ -199,6 +199,6 @@ def decode(seq: int, payload: bytes) -> Record:
                 return CompileRecord(seq, *fields)
             case Tag.note:
                 return Note(seq, *fields)
-    except TypeError as error:
+    except (IndexError, TypeError, ValueError) as error:
         raise ValueError(f"record {seq} of kind {tag} has other fields than this version writes: {error}") from error
     raise ValueError(f"record {seq} is of unknown kind {tag}: the engine runs another version of Steplane")

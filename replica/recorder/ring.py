@@ -169,7 +169,8 @@ class RingReader:
 
     def from_newest(self) -> None:
         """Skip everything written so far."""
-        self._cursor, self._expected = self._head(), self.next_seq
+        # The next record tells its number; asking for it apart from the head could see two different moments.
+        self._cursor, self._expected = self._head(), 0
 
     def after(self, seq: int) -> None:
         """Go to the record that follows `seq`; what lies between and is gone counts as lost at the next read."""
@@ -179,6 +180,7 @@ class RingReader:
         """Up to `limit` records that have come since the last read."""
         records: list[tuple[int, bytes]] = []
         lost = 0
+        next_seq = self.next_seq
         while len(records) < limit:
             frame = self._next()
             if frame is None:
@@ -190,10 +192,10 @@ class RingReader:
                 lost += seq - self._expected
             self._expected = seq + 1
             records.append(frame)
-        if not records and self._expected and self._cursor == self._head() and self.next_seq > self._expected:
-            # Only records too large for the ring have come.
-            lost += self.next_seq - self._expected
-            self._expected = self.next_seq
+        if not records and self._expected and self._cursor == self._head() and next_seq > self._expected:
+            # Only records too large for the ring have come: the head moves before the next number does.
+            lost += next_seq - self._expected
+            self._expected = next_seq
         return Batch(records, lost)
 
     def close(self) -> None:
