@@ -7,10 +7,12 @@ here.
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 from loadtest.wire import driver, report
 from loadtest.wire.contenders import CONTENDERS, ROOT, Contender
@@ -64,6 +66,11 @@ def _present(contenders: Sequence[Contender], install: bool) -> list[Contender]:
     return present
 
 
+def _on_sigterm(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (signal's signature)
+    """Leaves by the ordinary way, which stops the gateways."""
+    raise SystemExit(128 + number)
+
+
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
@@ -111,4 +118,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _on_sigterm)
     sys.exit(main())

@@ -2,13 +2,16 @@
 
 import json
 import os
+import select
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from loadtest.wire import __main__ as command
-from loadtest.wire import contenders, driver
+from loadtest.wire import contenders, driver, process
 from loadtest.wire.contenders import CONTENDERS, Contender, Site
 from loadtest.wire.rounds import ContenderError, free_port, running
 
@@ -40,6 +43,25 @@ def test_a_gateway_that_does_not_start_is_told_with_its_last_words(tmp_path: Pat
         running(broken, site, CORE),
     ):
         pass
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_ended_bench_leaves_no_process_behind(number: signal.Signals, tmp_path: Path) -> None:
+    name = next((each.name for each in CONTENDERS[:3] if each.name != "Steplane" and not each.missing()), "Steplane")
+    words = [sys.executable, "-m", "loadtest.wire", "--rounds", "1000", "--kinds", "plain", "--only", name]
+    bench = subprocess.Popen([*words, "--json", str(tmp_path / "x.json")], stderr=subprocess.PIPE, cwd=contenders.ROOT)
+    assert bench.stderr is not None
+    with bench.stderr as lines:
+        assert b"round 1 of" in lines.readline()
+        started = [os.pidfd_open(pid) for pid in process.tree(bench.pid)[1:]]
+        assert len(started) >= 2
+        bench.send_signal(number)
+        assert bench.wait(30) != 0
+    for each in started:
+        poller = select.poll()
+        poller.register(each)
+        assert poller.poll(10_000)
+        os.close(each)
 
 
 def test_a_gateway_that_is_missing_is_left_out_with_how_to_get_it(
