@@ -20,10 +20,10 @@ from gateway.wire.message import Headers, Reply, error_document, error_reply
 from gateway.wire.server import Server
 from gateway.wire.upstream import Upstream
 
-PATIENCE_S = 5.0
+PATIENCE_S = 20.0
 """How long a test waits for what must happen; only a failing test ever waits so long."""
 
-QUICK = Timeouts(sweep_s=0.02, drain_s=5.0, linger_s=1.0)
+QUICK = Timeouts(sweep_s=0.02, drain_s=5.0, linger_s=5.0)
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 SSE_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 GET = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"

@@ -14,7 +14,7 @@ from gateway.wire.message import error_reply
 
 from .harness import ERROR_EVENT, GET, OK, SSE_HEAD, Client, Served, Wire, answering, chunk, post, wire
 
-SLOW_SWEEP = Timeouts(sweep_s=0.02, connect_s=0.05)
+HASTY = Timeouts(sweep_s=0.02, connect_s=0.3)
 
 
 def kinds(gateway: Wire) -> list[FailureKind]:
@@ -84,7 +84,7 @@ async def test_a_host_that_does_not_accept_is_given_up_in_time() -> None:
         for filler in fillers:
             filler.setblocking(False)
             filler.connect_ex(deaf.getsockname())
-        async with wire(answering(OK), timeouts=SLOW_SWEEP) as gateway:
+        async with wire(answering(OK), timeouts=HASTY) as gateway:
             deaf_pool = gateway.pool(deaf.getsockname()[1])
             gateway.handler.upstreams = [deaf_pool, *gateway.pools[:1]]
             client = await gateway.client()

@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 
-from gateway.wire.limits import Limits
+from gateway.wire.limits import Limits, Timeouts
 
 from .harness import GET, OK, SSE_HEAD, Client, Served, answering, chunk, post, until, wire
 
@@ -71,7 +71,7 @@ async def test_the_refusal_reaches_a_client_that_sends_its_whole_body_first(chun
 
 
 async def test_a_client_that_goes_on_sending_for_ever_is_cut_off() -> None:
-    async with wire(answering(OK), limits=SMALL) as gateway:
+    async with wire(answering(OK), limits=SMALL, timeouts=Timeouts(sweep_s=0.02, linger_s=0.2)) as gateway:
         client = await gateway.client()
 
         async def flood() -> None:
