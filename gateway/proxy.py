@@ -28,6 +28,8 @@ from gateway.wire.upstream import Upstream
 log = structlog.get_logger("steplane.proxy")
 
 _MAX_ATTEMPTS = 2
+_GENERATING_METHODS = frozenset({b"POST", b"PUT"})
+"""SGLang takes `PUT /generate`, too. Any other method is the engine's to refuse."""
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _PASSED_THROUGH = Classification(Features(), FREE, "s1-0000000000000000")
 """Of everything that is not a request for generation: nothing in it reaches the step thread."""
@@ -99,7 +101,7 @@ class Proxy:
 
     def buffers(self, exchange: Exchange) -> bool:
         """Requests for generation are read whole, everything else streams through."""
-        return exchange.method == b"POST" and api_of(exchange.path) is not Api.other
+        return exchange.method in _GENERATING_METHODS and api_of(exchange.path) is not Api.other
 
     def handle(self, exchange: Exchange) -> None:
         """Classify and route."""
@@ -109,7 +111,7 @@ class Proxy:
         if not request_id or not _REQUEST_ID.fullmatch(request_id):
             exchange.request_id = request_id = engine_id.encode()
         exchange.response_lines = b"x-request-id: %b\r\n" % request_id
-        if exchange.buffered:
+        if exchange.buffered and exchange.method in _GENERATING_METHODS:
             classification = self._classify(path, exchange.body)
             refusal = classification.refusal
             if refusal is not None:

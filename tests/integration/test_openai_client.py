@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
 from tests.clients.case import Case
@@ -43,3 +44,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.mark.parametrize("case", EVERYWHERE, ids=lambda case: case.name)
 def test_the_gateway_answers_as_the_replica_does(case: Case, served: Served) -> None:
     assert_same_answers(case, served)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_a_grammar_is_seen_whichever_method_carries_it(method: str, served: Served) -> None:
+    body = {"text": "x", "sampling_params": {"max_new_tokens": 4, "regex": "[ab]{2}"}}
+    reply = httpx.request(method, f"{served.url}/generate", json=body)
+    assert (reply.status_code, reply.headers["x-steplane-pool"]) == (200, "quarantine")

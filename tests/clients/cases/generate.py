@@ -16,6 +16,12 @@ def _(client: Client) -> None:
     assert reply.json()["meta_info"]["completion_tokens"] == 5
 
 
+@CASES.case("/generate by PUT")
+def _(client: Client) -> None:
+    reply = client.http.put("/generate", json={"text": "The sea is", "sampling_params": GREEDY})
+    assert reply.json()["meta_info"]["completion_tokens"] == 5
+
+
 @CASES.case("/generate as a stream")
 def _(client: Client) -> None:
     with client.http.stream(
