@@ -17,7 +17,7 @@ from gateway.hookcost.grammarcost import GrammarCost, GrammarPricer, canonical
 from gateway.hookcost.hooks import front_end_us, hook_charges
 from gateway.hookcost.paths import api_of
 from gateway.hookcost.policy import Policy
-from gateway.hookcost.prices import CostModel
+from gateway.hookcost.prices import FALLBACK, CostModel
 from gateway.hookcost.reading import Reading, read_body
 from gateway.hookcost.refusal import heavy_by_limit, refusal_of
 from gateway.hookcost.sampling import SAMPLING_KEYS
@@ -26,7 +26,8 @@ from gateway.hookcost.skim import Skimmed, skim
 from gateway.hookcost.values import MalformedError
 
 INLINE_BYTES = 32 * 1024
-"""A body up to this size is classified within 2 ms whatever is in it; larger ones are for `Classifier.classify_in_turns`."""
+"""A body up to this size is classified within 2 ms whatever is in it; larger ones are for
+`Classifier.classify_in_turns`."""
 
 _SLICE_NODES = 400
 """Nodes of a schema between two turns of the event loop: about a millisecond."""
@@ -55,18 +56,21 @@ _MODEL_CHARS = 128
 class Classifier:
     """Classifies requests and remembers the grammars it has priced, within bounds.
 
-    model:    the price list (`prices.cost_model_from`).
+    model:    the price list (`prices.cost_model_from`); a coarse one by kind of grammar where none is given.
     policy:   what is refused.
-    backends: the grammar backends to price, with their versions; the first one's prices are `Classification.cost`. All of
-              the model's, in its order, where none is named.
+    backends: the grammar backends to price, with their versions; the first one's prices are `Classification.cost`. All
+              of the model's, in its order, where none is named.
     """
 
     __slots__ = ("_backends", "_grammars", "_hooks", "_policy", "_pricer", "_shapes", "model")
 
     def __init__(
-        self, model: CostModel, policy: Policy | None = None, backends: tuple[tuple[str, str | None], ...] = ()
+        self,
+        model: CostModel | None = None,
+        policy: Policy | None = None,
+        backends: tuple[tuple[str, str | None], ...] = (),
     ) -> None:
-        self.model = model
+        self.model = model = model or FALLBACK
         self._policy = policy or Policy()
         named = backends or tuple((name, None) for name in model.backends)
         self._backends = tuple(model.backend(name, version) for name, version in named)
@@ -74,3 +78,200 @@ class Classifier:
         self._hooks = model.hooks
         self._grammars: TextCache[GrammarCost] = TextCache(_CACHE_BYTES)
         self._shapes: dict[object, str] = {}
+
+    def classify(self, path: str, body: bytes) -> Classification:
+        """Features, predicted cost and signatures of one request; never raises. Linear in the body: see
+        `INLINE_BYTES`."""
+        api = api_of(path)
+        if api is Api.other:
+            return self._passed_through(len(body))
+        data = parse(body)
+        if isinstance(data, Refusal):
+            return self._refused(Features(api=api, body_bytes=len(body)), data)
+        if api is Api.chat and _SPECIAL.isdisjoint(data):
+            features = _plain(data, len(body))
+            if features is not None:
+                shape = self._shapes.get(features.model)
+                return Classification(features, FREE, shape or self._plain_shape(features.model))
+        try:
+            reading = read_body(api, data, len(body))
+        except MalformedError as error:
+            refusal = Refusal(400, "invalid_value", error.message, error.param)
+            return self._refused(Features(api=api, body_bytes=len(body)), refusal)
+        return _at_once(self._predicted(reading, None, _ALL_NODES))
+
+    def classify_in_turns(self, path: str, body: bytes) -> Generator[None, None, Classification]:
+        """The same for a body of any size, in turns of about a millisecond: the caller does something else at each
+        yield.
+
+        Use it as `classification = yield from ...`, or drive it with `next()` until `StopIteration`, whose value it is.
+        """
+        api = api_of(path)
+        if len(body) <= INLINE_BYTES or api is Api.other:
+            return self.classify(path, body)
+        skimmed = yield from skim(body, prompt_text=api is Api.generate)
+        if isinstance(skimmed, Refusal):
+            return self._refused(Features(api=api, body_bytes=len(body)), skimmed)
+        try:
+            reading = read_body(api, skimmed.data, len(body))
+        except MalformedError as error:
+            refusal = Refusal(400, "invalid_value", error.message, error.param)
+            return self._refused(Features(api=api, body_bytes=len(body)), refusal)
+        yield
+        reading = _with_prompt(reading, skimmed)
+        return (yield from self._predicted(reading, skimmed.heavy, _SLICE_NODES))
+
+    def _passed_through(self, body_bytes: int) -> Classification:
+        return Classification(Features(body_bytes=body_bytes), FREE, self._shape(("other",)))
+
+    def _refused(self, features: Features, refusal: Refusal) -> Classification:
+        return Classification(features, FREE, self._shape(("refused", refusal.code)), refusal=refusal)
+
+    def _predicted(
+        self, reading: Reading, heavy: str | None, slice_nodes: int
+    ) -> Generator[None, None, Classification]:
+        refusal = refusal_of(reading, self._policy)
+        if refusal is not None:
+            return self._refused(reading.features, refusal)
+        grammars: list[GrammarCost] = []
+        for constraint in reading.constraints:
+            grammar = yield from self._grammar(constraint, slice_nodes)
+            if grammar.refusal is not None:
+                return self._refused(reading.features, grammar.refusal)
+            grammars.append(grammar)
+        features = reading.features
+        key = ""
+        if grammars:
+            features = replace(features, grammar_bytes=sum(grammar.size_bytes for grammar in grammars))
+            key = grammars[0].key
+            if len(grammars) > 1:
+                key = digest("g1", "+".join(grammar.key for grammar in grammars).encode())
+        heavy = heavy or heavy_by_limit(reading, self._policy)
+        heavy = heavy or next((grammar.heavy for grammar in grammars if grammar.heavy), None)
+        shape = self._shape((_shape_of(features), *(grammar.shape for grammar in grammars)))
+        costs = self._costs(features, grammars, heavy)
+        first = costs[self._backends[0].name]
+        return Classification(features, first, shape, key, costs if grammars else {})
+
+    def _costs(self, features: Features, grammars: list[GrammarCost], heavy: str | None) -> dict[str, HookCost]:
+        by_hook: dict[str, float] = {}
+        for charge in hook_charges(features, self._hooks):
+            by_hook[charge.hook] = by_hook.get(charge.hook, 0.0) + charge.step_us
+        front_end = front_end_us(features, self._hooks)
+        n = max(1, features.n)
+        costs = {}
+        for backend in self._backends:
+            parts = [grammar.by_backend[backend.name] for grammar in grammars]
+            hooks = {**by_hook, "grammar": n * sum(part.step_us for part in parts)} if parts else by_hook
+            costs[backend.name] = HookCost(
+                compile_ms=sum(part.compile_ms for part in parts),
+                step_us=sum(hooks.values()),
+                by_hook=hooks,
+                heavy=heavy,
+                refused=next((part.refused for part in parts if part.refused), None),
+                front_end_us=front_end,
+            )
+            if not grammars:
+                break
+        return costs
+
+    def _grammar(self, constraint: Constraint, slice_nodes: int) -> Generator[None, None, GrammarCost]:
+        text = canonical(constraint)
+        known = self._grammars.get(text)
+        if known is None:
+            known = yield from self._pricer.price(constraint, text, slice_nodes)
+            self._grammars.put(text, known)
+        return known
+
+    def _plain_shape(self, model: str | None) -> str:
+        shape = self._shape(((_named(model), *_PLAIN_SHAPE),))
+        if model is None or len(model) <= _MODEL_CHARS:
+            self._shapes[model] = shape
+        return shape
+
+    def _shape(self, parts: tuple[object, ...]) -> str:
+        known = self._shapes.get(parts)
+        if known is None:
+            if len(self._shapes) >= _CACHED_SHAPES:
+                self._shapes.clear()
+            known = self._shapes[parts] = digest("s1", repr(parts).encode("utf-8", "surrogatepass"))
+        return known
+
+
+def _at_once(turns: Generator[None, None, Classification]) -> Classification:
+    """Runs turns one after the other."""
+    while True:
+        try:
+            next(turns)
+        except StopIteration as done:
+            classification: Classification = done.value
+            return classification
+
+
+def _with_prompt(reading: Reading, skimmed: Skimmed) -> Reading:
+    """The reading of a skimmed body with the size of the prompt that was left out of it."""
+    features = replace(
+        reading.features,
+        prompt_bytes=reading.features.prompt_bytes + skimmed.prompt_bytes,
+        batch=skimmed.batch,
+        n=reading.features.n * skimmed.batch,
+    )
+    return replace(reading, features=features)
+
+
+def _plain(body: dict[str, object], body_bytes: int) -> Features | None:
+    """The features of a chat body without special fields, or None where a value is odd enough for the full reading."""
+    model, stream = body.get("model"), body.get("stream", False)
+    limit = body.get("max_completion_tokens", body.get("max_tokens"))
+    messages = body.get("messages")
+    if (
+        not (model is None or type(model) is str)
+        or not (stream is False or stream is True)
+        or not (limit is None or type(limit) is int)
+        or type(messages) is not list
+        or ("max_tokens" in body and "max_completion_tokens" in body)
+    ):
+        return None
+    prompt_bytes = 0
+    for message in messages:
+        if type(message) is not dict or "tools" in message:
+            return None
+        content = message.get("content")
+        if type(content) is not str or not content.isascii():
+            return None
+        prompt_bytes += len(content)
+    return Features(Api.chat, model, stream, max_tokens=limit, prompt_bytes=prompt_bytes, body_bytes=body_bytes)
+
+
+def _named(model: str | None) -> str | None:
+    return model if model is None else model[:_MODEL_CHARS]
+
+
+def _shape_of(features: Features) -> tuple[object, ...]:
+    """What makes requests cost alike apart from their grammars; sizes in buckets."""
+    return (
+        _named(features.model),
+        features.grammar.value,
+        bucket(features.tools),
+        features.logprobs,
+        bucket(features.top_logprobs),
+        bucket(features.prompt_logprobs + 1),
+        bucket(features.stop),
+        bucket(features.stop_bytes),
+        features.stop_regex,
+        bucket(features.logit_bias),
+        features.penalties,
+        features.custom_logit_processor,
+        features.return_hidden_states,
+        bucket(features.n),
+    )
+
+
+_PLAIN_SHAPE = _shape_of(Features())[1:]
+
+_CLASSIFIER = Classifier()
+
+
+def classify(path: str, body: bytes) -> Classification:
+    """`Classifier.classify` of a classifier without a cost model, shared by the process."""
+    return _CLASSIFIER.classify(path, body)

@@ -15,12 +15,16 @@ class HookCost:
     step_us:    CPU microseconds on the step thread in each step, all hooks and all sequences of the request together.
     by_hook:    `step_us` split by hook kind (`grammar`, `logprobs`, `stop`, `sampling`, `prefill`).
     heavy:      why the request is heavy by definition (a bound of the analysis was exceeded), else None.
+    refused:    why the grammar backend will not compile the request's grammar, else None.
+    front_end_us: CPU microseconds per token that the engine's API server spends, off the step thread.
     """
 
     compile_ms: float = 0.0
     step_us: float = 0.0
     by_hook: Mapping[str, float] = field(default_factory=lambda: _NO_HOOKS)
     heavy: str | None = None
+    refused: str | None = None
+    front_end_us: float = 0.0
 
 
 FREE = HookCost()

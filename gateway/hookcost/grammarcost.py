@@ -1,38 +1,47 @@
-"""What one grammar costs: the part of the prediction that depends on the constraint alone, so that it can be cached."""
+"""What one grammar costs on each backend: the part of the prediction that hangs on the constraint alone.
 
+So it can be remembered. Joins the bills to the prices; owns the grammar's key and shape.
+"""
+
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 
 import orjson
 
+from gateway.hookcost.bill import Bill
+from gateway.hookcost.classification import Refusal
 from gateway.hookcost.constraint import MAX_GRAMMAR_BYTES, Constraint
-from gateway.hookcost.features import Grammar
+from gateway.hookcost.grammarbill import GrammarReader
+from gateway.hookcost.policy import Policy
+from gateway.hookcost.prices import BackendPrices
+from gateway.hookcost.refusal import grammar_fault
 from gateway.hookcost.signature import bucket, digest
+from gateway.hookcost.vocabulary import Vocabulary
 
-_STEP_US = {
-    Grammar.json_object: 120.0,
-    Grammar.json_schema: 170.0,
-    Grammar.tools: 170.0,
-    Grammar.structural_tag: 170.0,
-    Grammar.choice: 60.0,
-    Grammar.regex: 300.0,
-    Grammar.ebnf: 2400.0,
-}
-"""Microseconds per step and sequence on llguidance 1.9: the median over real schemas, and for free-form grammars, of
-which static features say little, a bad case that is common."""
-_COMPILE_MS = 0.8
-_COMPILE_MS_PER_KB = 0.5
+
+@dataclass(frozen=True, slots=True)
+class BackendCost:
+    """One grammar on one backend: once, at each step per sequence, and why the backend refuses it if it does."""
+
+    compile_ms: float
+    step_us: float
+    refused: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GrammarCost:
-    """One grammar: its size as compact JSON or source text, cost per sequence, key and shape."""
+    """One grammar: its size as compact JSON or source text, its cost by backend, its key and shape.
+
+    heavy:   why it is heavy by definition.
+    refusal: the error that the policy answers it with.
+    """
 
     size_bytes: int
-    compile_ms: float
-    step_us: float
+    by_backend: Mapping[str, BackendCost]
     key: str
     shape: str
     heavy: str | None = None
+    refusal: Refusal | None = None
 
 
 def canonical(constraint: Constraint) -> bytes:
@@ -46,20 +55,52 @@ def canonical(constraint: Constraint) -> bytes:
         return b""
 
 
-def price(constraint: Constraint, text: bytes) -> GrammarCost:
-    """The cost of one grammar; `text` is its `canonical` form."""
-    if not text:
-        return GrammarCost(0, 0.0, 0.0, "", f"{constraint.kind}/deep", f"`{constraint.param}` is nested too deeply")
-    size = len(text) - len(constraint.kind) - 1
-    step_us, compile_ms = _STEP_US[constraint.kind], _COMPILE_MS + _COMPILE_MS_PER_KB * size / 1024
-    heavy = None
-    if size > MAX_GRAMMAR_BYTES:
-        heavy = f"`{constraint.param}` is a grammar of more than {MAX_GRAMMAR_BYTES // 1024} KiB"
-    return GrammarCost(
-        size_bytes=size,
-        compile_ms=compile_ms,
-        step_us=step_us,
-        key=digest("g1", text),
-        shape=f"{constraint.kind}/{bucket(size)}",
-        heavy=heavy,
-    )
+_NAMELESS = frozenset(("open_object_names", "open_name_bytes", "literal_bytes", "enum_bytes", "pattern_literals"))
+"""Quantities that hang on the spelling of names and literals. They are no part of the shape, so that a template filled
+with random names each time has one shape."""
+
+
+class GrammarPricer:
+    """Prices grammars for a set of backends. The first of them decides the shape's mechanisms."""
+
+    __slots__ = ("_backends", "_policy")
+
+    def __init__(self, backends: tuple[BackendPrices, ...], vocabulary: Vocabulary, policy: Policy) -> None:
+        self._backends = tuple((prices, GrammarReader(prices.name, vocabulary)) for prices in backends)
+        self._policy = policy
+
+    def price(self, constraint: Constraint, text: bytes, slice_nodes: int) -> Generator[None, None, GrammarCost]:
+        """The cost of a grammar whose `canonical` form is `text`; yields between slices of the work."""
+        if not text:
+            heavy = f"`{constraint.param}` is nested more than 254 levels deep"
+            return GrammarCost(0, _unknown(self._backends), "", f"{constraint.kind}/deep", heavy)
+        size = len(text) - len(constraint.kind) - 1
+        if size > MAX_GRAMMAR_BYTES:
+            heavy = f"`{constraint.param}` is a grammar of more than {MAX_GRAMMAR_BYTES // 1024} KiB"
+            shape = f"{constraint.kind}/{bucket(size)}"
+            return GrammarCost(size, _unknown(self._backends), digest("g1", text), shape, heavy)
+        costs: dict[str, BackendCost] = {}
+        heavy_reason, refusal, shapes = None, None, []
+        for prices, reader in self._backends:
+            bill = yield from reader.read(constraint, slice_nodes)
+            refusal_by_policy, heavy_by_policy = grammar_fault(bill, constraint.param, self._policy)
+            refusal = refusal or refusal_by_policy
+            heavy_reason = heavy_reason or bill.heavy or heavy_by_policy
+            costs[prices.name] = BackendCost(prices.compile_of(bill), prices.step_of(bill), bill.refused)
+            shapes.append(_shape_of(bill))
+        shape = f"{constraint.kind}/{'/'.join(shapes)}"
+        return GrammarCost(size, costs, digest("g1", text), shape, heavy_reason, refusal)
+
+
+def _unknown(backends: tuple[tuple[BackendPrices, GrammarReader], ...]) -> Mapping[str, BackendCost]:
+    return {prices.name: BackendCost(0.0, 0.0) for prices, _ in backends}
+
+
+def _shape_of(bill: Bill) -> str:
+    """Mechanisms with their sizes in buckets, names and literals dropped."""
+    parts = [
+        f"{mechanism}{bucket(round(16 * quantity))}"
+        for mechanism, quantity in sorted(bill.counts.items())
+        if quantity and mechanism not in _NAMELESS
+    ]
+    return ",".join(parts)

@@ -1,0 +1,189 @@
+"""Any grammar to its bill on one backend: schemas by the backend's own walk, the other kinds by theirs.
+
+Owns which reading belongs to which kind of grammar and backend, and the quantities of raw regex, EBNF, choices, tools
+and structural tags. Prices nothing.
+"""
+
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+
+from gateway.hookcost.bill import Bill, Charge, Path
+from gateway.hookcost.constraint import MAX_GRAMMAR_BYTES, Constraint
+from gateway.hookcost.ebnf import Ebnf, EbnfBoundError, EbnfError, read_ebnf
+from gateway.hookcost.features import Grammar
+from gateway.hookcost.llguidance import LlguidanceWalk
+from gateway.hookcost.outlines import OutlinesWalk
+from gateway.hookcost.regex import Regex, RegexBoundError, RegexError, read_regex
+from gateway.hookcost.schemawalk import SchemaWalk
+from gateway.hookcost.tag import Embedded, embedded
+from gateway.hookcost.vocabulary import Vocabulary
+from gateway.hookcost.xgrammar import UNROLLED, XgrammarWalk
+
+WALKS: dict[str, type[SchemaWalk]] = {
+    "xgrammar": XgrammarWalk,
+    "llguidance": LlguidanceWalk,
+    "outlines": OutlinesWalk,
+}
+"""The reading of a schema, by grammar backend; SGLang and vLLM use these names, vLLM also `guidance`."""
+_HEAVY_COPIES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarReader:
+    """How one backend with one vocabulary reads grammars."""
+
+    backend: str
+    vocabulary: Vocabulary
+
+    def read(self, constraint: Constraint, slice_nodes: int) -> Generator[None, None, Bill]:
+        """The bill of a grammar; yields after every `slice_nodes` nodes of a schema, to let other work go between."""
+        kind, value = constraint.kind, constraint.value
+        if kind is Grammar.json_schema and not isinstance(value, str):
+            return (yield from self._schema(value, slice_nodes))
+        if kind is Grammar.json_object:
+            return (yield from self._schema(True, slice_nodes))
+        bill = Bill()
+        if isinstance(value, str) and len(value) > MAX_GRAMMAR_BYTES:
+            bill.heavy = f"`{constraint.param}` is a grammar of more than {MAX_GRAMMAR_BYTES // 1024} KiB"
+        elif kind is Grammar.regex and isinstance(value, str):
+            _raw_regex(value, bill, self.vocabulary, None)
+        elif kind is Grammar.ebnf and isinstance(value, str):
+            _raw_ebnf(value, bill, None)
+        elif kind is Grammar.choice and isinstance(value, list):
+            _choices(value, bill)
+        elif kind is Grammar.tools and isinstance(value, list):
+            yield from self._tools(value, bill, slice_nodes)
+        elif kind is Grammar.structural_tag:
+            yield from self._tag(embedded(value), bill, slice_nodes)
+        return bill
+
+    def _schema(self, schema: object, slice_nodes: int) -> Generator[None, None, Bill]:
+        walk = WALKS[self.backend](schema, self.vocabulary)
+        while not walk.step(slice_nodes):
+            yield
+        return walk.bill
+
+    def _tools(self, schemas: list[object], bill: Bill, slice_nodes: int) -> Generator[None, None, None]:
+        """The sum over all tools: one of them is chosen, but all are compiled."""
+        for index, schema in enumerate(schemas):
+            part = yield from self._schema(schema, slice_nodes)
+            _merge(bill, part, ("tools", index))
+            properties = schema.get("properties") if isinstance(schema, dict) else None
+            bill.add("tool_properties", float(len(properties)) if isinstance(properties, dict) else 0.0, None)
+        if len(schemas) > 1:
+            bill.add("union_options", float(len(schemas)), None)
+
+    def _tag(self, parts: Iterable[Embedded] | str, bill: Bill, slice_nodes: int) -> Generator[None, None, None]:
+        if isinstance(parts, str):
+            bill.heavy = parts
+            return
+        for index, part in enumerate(parts):
+            if part.kind is Grammar.json_schema:
+                _merge(bill, (yield from self._schema(part.value, slice_nodes)), ("parts", index))
+            elif part.kind is Grammar.regex:
+                _raw_regex(str(part.value), bill, self.vocabulary, Path(None, index))
+            elif part.kind is Grammar.ebnf:
+                _raw_ebnf(str(part.value), bill, Path(None, index))
+        bill.counts["text"] = 1.0
+
+
+def _merge(bill: Bill, part: Bill, prefix: tuple[str, int]) -> None:
+    """Adds a part that is compiled with the rest; only one part is open at a time."""
+    for mechanism, quantity in part.counts.items():
+        once = mechanism == "text"
+        bill.counts[mechanism] = quantity if once else bill.counts.get(mechanism, 0.0) + quantity
+    for mechanism, quantity in part.peaks.items():
+        bill.peaks[mechanism] = max(bill.peaks.get(mechanism, 0.0), quantity)
+    under = Path(Path(None, prefix[0]), prefix[1])
+    bill.charges.extend(Charge(name, quantity, _below(under, path)) for name, quantity, path in part.charges)
+    bill.refused = bill.refused or part.refused
+    bill.heavy = bill.heavy or part.heavy
+    bill.nodes += part.nodes
+    bill.depth = max(bill.depth, part.depth)
+
+
+def _below(parent: Path, path: Path | None) -> Path:
+    steps = []
+    while path is not None:
+        steps.append(path.step)
+        path = path.parent
+    for step in reversed(steps):
+        parent = Path(parent, step)
+    return parent
+
+
+def _raw_regex(source: str, bill: Bill, vocabulary: Vocabulary, path: Path | None) -> None:
+    """A regex that is the whole grammar: xgrammar turns it into context-free rules, where ambiguity costs each step."""
+    try:
+        regex = read_regex(source)
+    except RegexBoundError as error:
+        bill.heavy = str(error)
+        return
+    except RegexError as error:
+        bill.refuse(f"regex: {error} (at character {error.position + 1})", path)
+        return
+    if regex.backreference or regex.lookaround:
+        bill.refuse("regex: lookaround and backreferences are not supported", path)
+    if regex.states > _HEAVY_COPIES:
+        bill.heavy = f"a regex whose counted repetitions multiply to more than {_HEAVY_COPIES:,}"
+    bill.add("raw_regex", 1.0, path)
+    for mechanism, quantity in _raw_quantities(regex, vocabulary).items():
+        if quantity:
+            bill.add(mechanism, quantity, path)
+
+
+def _raw_quantities(regex: Regex, vocabulary: Vocabulary) -> dict[str, float]:
+    states = counted = nested = ambiguous = wide = 0.0
+    for index, place in enumerate(regex.positions):
+        following = regex.positions[index + 1].chars if index + 1 < len(regex.positions) else None
+        share = vocabulary.share_before(place.chars, following)
+        states += share * min(place.copies, _HEAVY_COPIES)
+        if place.repeat > UNROLLED:
+            counted = max(counted, share)
+        elif place.copies > place.repeat:
+            nested = max(nested, share)
+        if place.loop:
+            wide = max(wide, share)
+            if regex.nested_loops > 1:
+                ambiguous += share
+    return {
+        "raw_regex_states": states,
+        "counted_class": counted,
+        "nested_counts": nested,
+        "wide_loop": wide,
+        "ambiguous_share": ambiguous,
+        "ambiguous_loops": float(regex.nested_loops - 1 if regex.nested_loops > 1 else 0),
+        "adjacent_loops": float(regex.adjacent_loops),
+    }
+
+
+def _raw_ebnf(source: str, bill: Bill, path: Path | None) -> None:
+    try:
+        ebnf = read_ebnf(source)
+    except EbnfBoundError as error:
+        bill.heavy = str(error)
+        return
+    except EbnfError as error:
+        bill.refuse(f"ebnf: {error}", path)
+        return
+    for mechanism, quantity in _ebnf_quantities(ebnf).items():
+        if quantity:
+            bill.add(mechanism, quantity, path)
+
+
+def _ebnf_quantities(ebnf: Ebnf) -> dict[str, float]:
+    return {
+        "ebnf_rules": float(ebnf.rules),
+        "ebnf_free": float(not ebnf.finite),
+        "ebnf_nested_loops": float(ebnf.nested_loops),
+        "ebnf_ambiguous": float(ebnf.ambiguous),
+        "ebnf_counted": float(ebnf.largest_count if ebnf.largest_count > UNROLLED else 0),
+        "ebnf_optionals": float(ebnf.optionals if ebnf.optionals > 8 else 0),
+    }
+
+
+def _choices(values: list[object], bill: Bill) -> None:
+    size = sum(len(value) + 2 for value in values if isinstance(value, str))
+    bill.add("enum_bytes", float(size), None)
+    bill.add("literal_bytes", float(size), None)
+    bill.peaks["enum_values"] = bill.peaks["literal_values"] = float(len(values))

@@ -1,0 +1,498 @@
+"""The anatomy of a regular expression: what an automaton of it would be made of.
+
+One bounded pass over the source, ECMA and Python syntax alike, without recursion and without building an automaton.
+Owns which parts repeat, how often, over which characters, and what a linear-time engine can't do. Prices nothing.
+"""
+
+import re
+from dataclasses import dataclass, field, replace
+
+from gateway.hookcost.charclass import (
+    ANY,
+    ASCII,
+    DIGIT_CLASS,
+    SPACE_CLASS,
+    WORD_CLASS,
+    CharClass,
+)
+
+MAX_GROUP_DEPTH = 256
+MAX_SOURCE_CHARS = 64 * 1024
+UNBOUNDED = 1 << 30
+"""The upper bound of `*`, `+` and `{n,}`."""
+_MAX_COPIES = 1 << 40
+_MAX_WORK = 2_000
+"""Steps of the analysis, of about a microsecond; patterns of real schemas need some ten."""
+
+
+class RegexError(ValueError):
+    """A source that no engine compiles. `str()` says why, `position` where."""
+
+    def __init__(self, message: str, position: int) -> None:
+        super().__init__(message)
+        self.position = position
+
+
+class RegexBoundError(ValueError):
+    """A source beyond the bounds of the analysis: to be taken for heavy. `str()` names the bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Characters that one place of the pattern takes.
+
+    copies: how many states a fully unrolled automaton has for it, the product of the counted repetitions around it.
+    repeat: the largest upper bound of a counted repetition around it that has one; 1 without any.
+    loop:   an unbounded repetition stands around it.
+    plus:   that repetition asks for at least one, so that a first state stands before the loop.
+    fenced: a character that stands for itself follows.
+    """
+
+    chars: CharClass
+    copies: int = 1
+    repeat: int = 1
+    loop: bool = False
+    plus: bool = False
+    fenced: bool = False
+
+
+@dataclass(slots=True)
+class Regex:
+    """What one source is made of."""
+
+    source: str
+    positions: list[Position] = field(default_factory=list)
+    """Places that take one of several characters, or repeat."""
+    literals: int = 0
+    """Characters that stand for themselves, once."""
+    branches: int = 0
+    """Alternatives beyond the first, over the whole source."""
+    depth: int = 0
+    """The deepest nesting of groups."""
+    lookaround: bool = False
+    boundary: bool = False
+    """`\\b` or `\\B`."""
+    unicode_property: bool = False
+    """`\\p{…}`."""
+    backreference: bool = False
+    unicode_classes: int = 0
+    """`\\p{…}` and ranges far beyond ASCII."""
+    non_ascii: bool = False
+    anchored_start: bool = False
+    anchored_end: bool = False
+    nested_loops: int = 0
+    """Unbounded repetitions inside unbounded repetitions, at most so deep: one path of many to the same text."""
+    adjacent_loops: int = 0
+    """Unbounded repetitions that follow each other over common characters: a split in polynomially many ways."""
+
+    @property
+    def states(self) -> int:
+        """States of the unrolled automaton, roughly."""
+        return self.literals + sum(position.copies for position in self.positions)
+
+    @property
+    def largest_repeat(self) -> int:
+        """The largest counted upper bound, 1 without any."""
+        return max((position.repeat for position in self.positions), default=1)
+
+
+@dataclass(slots=True)
+class _Part:
+    """A parsed piece: the places in it, whether it can match nothing, and how deep its unbounded loops nest.
+
+    head:      the characters it may begin with, None if that is nothing.
+    tail_loop: the characters of an unbounded loop it may end with.
+    """
+
+    positions: list[Position]
+    nullable: bool
+    loops: int = 0
+    head: CharClass | None = None
+    tail_loop: CharClass | None = None
+    literals: int = 0
+
+
+@dataclass(slots=True)
+class _Group:
+    """A group that is still open: the alternatives read so far, and the one being read."""
+
+    start: int
+    look: bool = False
+    done: _Part | None = None
+    reading: _Part = field(default_factory=lambda: _Part([], nullable=True))
+
+    def append(self, part: _Part) -> bool:
+        """Puts `part` behind what is being read; True where two unbounded loops over common characters meet."""
+        whole = self.reading
+        meets = (
+            whole.tail_loop is not None
+            and part.head is not None
+            and part.loops > 0
+            and whole.tail_loop.mask & part.head.mask != 0
+        )
+        if whole.nullable:
+            whole.head = _either(whole.head, part.head)
+        if part.literals and not part.positions and whole.positions:
+            whole.positions[-1] = replace(whole.positions[-1], fenced=True)
+        whole.positions.extend(part.positions)
+        whole.literals += part.literals
+        if part.nullable:
+            whole.tail_loop = _either(whole.tail_loop, part.tail_loop)
+        else:
+            whole.tail_loop = part.tail_loop
+        whole.nullable = whole.nullable and part.nullable
+        whole.loops = max(whole.loops, part.loops)
+        return meets
+
+    def next_branch(self) -> None:
+        self.done = self.close()
+        self.reading = _Part([], nullable=True)
+
+    def close(self) -> _Part:
+        if self.done is None:
+            return self.reading
+        self.done.positions.extend(self.reading.positions)
+        return _Part(
+            self.done.positions,
+            self.done.nullable or self.reading.nullable,
+            max(self.done.loops, self.reading.loops),
+            _either(self.done.head, self.reading.head),
+            _either(self.done.tail_loop, self.reading.tail_loop),
+            self.done.literals + self.reading.literals,
+        )
+
+
+_PLAIN = re.compile(r"[^\\()\[\]{}.*+?|^$]+")
+
+
+def read_regex(source: str) -> Regex:
+    """Takes a source apart, in time linear in its length.
+
+    Raises:
+        RegexError: unbalanced or nested too deeply, a bad range or count, nothing to repeat.
+        RegexBoundError: longer, or more densely nested, than the analysis goes.
+    """
+    if len(source) > MAX_SOURCE_CHARS:
+        raise RegexBoundError(f"a pattern longer than {MAX_SOURCE_CHARS // 1024} KiB")
+    return _Reader(source).read()
+
+
+class _Reader:
+    """One pass from left to right; open groups are kept on a stack of our own."""
+
+    __slots__ = ("at", "found", "groups", "source", "work")
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.at = 0
+        self.work = 0
+        self.groups = [_Group(0)]
+        self.found = Regex(source, non_ascii=not source.isascii())
+
+    def read(self) -> Regex:
+        source, found = self.source, self.found
+        while self.at < len(source):
+            self.spend(1)
+            character = source[self.at]
+            if character == "(":
+                self.open_group()
+            elif character == ")":
+                self.close_group()
+            elif character == "|":
+                self.at += 1
+                found.branches += 1
+                self.groups[-1].next_branch()
+            else:
+                run = _PLAIN.match(source, self.at)
+                if run is not None:
+                    self.literals(run.end())
+                else:
+                    self.put(self.atom(character))
+        if len(self.groups) > 1:
+            raise RegexError("a group without `)`", self.groups[-1].start)
+        part = self.groups[0].close()
+        found.positions = part.positions
+        found.literals += part.literals
+        return found
+
+    def literals(self, end: int) -> None:
+        """A run of characters that stand for themselves; the last may carry a quantifier."""
+        start, source = self.at, self.source
+        single = end < len(source) and source[end] in "*+?{"
+        if end - single > start:
+            self.groups[-1].append(
+                _Part([], nullable=False, head=_literal(source[start]), literals=end - single - start)
+            )
+        self.at = end
+        if single:
+            self.put(_single(_literal(source[end - 1])))
+
+    def put(self, part: _Part | None) -> None:
+        """Reads the quantifiers behind an atom or group, and appends it."""
+        source = self.source
+        while self.at < len(source):
+            bounds = self.bounds()
+            if bounds is None:
+                break
+            if part is None:
+                raise RegexError("nothing to repeat", self.at)
+            part = self.repeated(part, *bounds)
+            if self.at < len(source) and source[self.at] in "?+":
+                self.at += 1
+        if part is not None and self.groups[-1].append(part):
+            self.found.adjacent_loops += 1
+
+    def repeated(self, part: _Part, low: int, high: int) -> _Part:
+        self.spend(len(part.positions))
+        tail_loop = part.tail_loop
+        if high == UNBOUNDED:
+            copies, loops = max(1, low), part.loops + 1
+            self.found.nested_loops = max(self.found.nested_loops, loops)
+            tail_loop = _union(part)
+        else:
+            copies, loops = high, part.loops
+        repeat = high if high < UNBOUNDED else low
+        positions = [
+            Position(
+                position.chars,
+                min(position.copies * copies, _MAX_COPIES),
+                max(position.repeat, repeat),
+                position.loop or high == UNBOUNDED,
+                position.plus or (high == UNBOUNDED and low > 0),
+                position.fenced,
+            )
+            for position in part.positions
+        ]
+        literals = min(part.literals * copies, _MAX_COPIES)
+        return _Part(positions, part.nullable or low == 0, loops, part.head, tail_loop, literals)
+
+    def spend(self, steps: int) -> None:
+        self.work += steps
+        if self.work > _MAX_WORK:
+            raise RegexBoundError(f"a pattern that takes more than {_MAX_WORK:,} steps to analyse")
+
+    def bounds(self) -> tuple[int, int] | None:
+        """The quantifier here, if there is one."""
+        character = self.source[self.at]
+        simple = _QUANTIFIERS.get(character)
+        if simple is not None:
+            self.at += 1
+            return simple
+        if character != "{":
+            return None
+        counted = _COUNTED.match(self.source, self.at)
+        if counted is None or (not counted[1] and not counted[3]):
+            return None  # a literal brace, as ECMA has it
+        low = min(int(counted[1]), UNBOUNDED - 1) if counted[1] else 0
+        high = low
+        if counted[2]:
+            high = min(int(counted[3]), UNBOUNDED - 1) if counted[3] else UNBOUNDED
+        if high < low:
+            raise RegexError(f"repetition {counted[0]} has its bounds the wrong way round", self.at)
+        self.at = counted.end()
+        return low, high
+
+    def atom(self, character: str) -> _Part | None:
+        start = self.at
+        self.at += 1
+        if character == "[":
+            return _single(self.bracket(start))
+        if character == ".":
+            return _single(ANY)
+        if character == "^":
+            self.found.anchored_start = True
+            return None
+        if character == "$":
+            self.found.anchored_end = True
+            return None
+        if character in "*+?":
+            raise RegexError(f"nothing to repeat before `{character}`", start)
+        if character == "\\":
+            return self.escape(start)
+        return _single(_literal(character))  # a literal brace or closing bracket
+
+    def open_group(self) -> None:
+        start, source = self.at, self.source
+        self.at += 1
+        look = False
+        if source.startswith("?", self.at):
+            kind = _GROUP_KIND.match(source, self.at)
+            if kind is None:
+                raise RegexError("an unknown kind of group", start)
+            self.at = kind.end()
+            if kind[0].endswith(")"):
+                return  # flags such as (?i)
+            look = kind[1] is not None
+            self.found.lookaround |= look
+        if len(self.groups) > MAX_GROUP_DEPTH:
+            raise RegexError(f"groups nested more than {MAX_GROUP_DEPTH} deep", start)
+        self.groups.append(_Group(start, look))
+        self.found.depth = max(self.found.depth, len(self.groups) - 1)
+
+    def close_group(self) -> None:
+        if len(self.groups) == 1:
+            raise RegexError("unbalanced `)`", self.at)
+        self.at += 1
+        group = self.groups.pop()
+        self.put(None if group.look else group.close())
+
+    def escape(self, start: int) -> _Part | None:
+        if self.at >= len(self.source):
+            raise RegexError("a backslash at the end", start)
+        character = self.source[self.at]
+        if character in "bB":
+            self.at += 1
+            self.found.boundary = True
+            return None
+        if character in "AzZG":
+            self.at += 1
+            return None
+        if character.isdecimal() and character != "0":
+            self.at += 1
+            self.found.backreference = True
+            return None
+        if character == "k" and self.source.startswith("<", self.at + 1):
+            self.at = self.source.find(">", self.at) + 1 or len(self.source)
+            self.found.backreference = True
+            return None
+        return _single(self.escaped_class())
+
+    def escaped_class(self) -> CharClass:
+        """The class that the escape at `at` (after its backslash) stands for, inside brackets or outside."""
+        character = self.source[self.at]
+        self.at += 1
+        known = _ESCAPES.get(character)
+        if known is not None:
+            return known
+        if character in "pP" and self.source.startswith("{", self.at):
+            end = self.source.find("}", self.at, self.at + 60)
+            if end < 0:
+                raise RegexError("`\\p{` without `}`", self.at)
+            self.at = end + 1
+            self.found.unicode_classes += 1
+            self.found.unicode_property = True
+            letters = CharClass(WORD_CLASS.mask & ~DIGIT_CLASS.mask & ~(1 << ord("_")), 1.0)
+            return letters.inverted() if character == "P" else letters
+        if character in "xu":
+            code = self.code_point(character)
+            return _literal(chr(code)) if code is not None else _literal(character)
+        if character == "c" and self.at < len(self.source):
+            self.at += 1
+            return CharClass(1 << (ord(self.source[self.at - 1]) & 31))
+        return _literal(character)
+
+    def code_point(self, kind: str) -> int | None:
+        if self.source.startswith("{", self.at):
+            end = self.source.find("}", self.at, self.at + 12)
+            digits = self.source[self.at + 1 : end] if end > 0 else ""
+            end += 1
+        else:
+            end = self.at + (2 if kind == "x" else 4)
+            digits = self.source[self.at : end]
+        try:
+            code = int(digits, 16) if digits.isalnum() else -1
+        except ValueError:
+            return None
+        if not 0 <= code <= 0x10FFFF:
+            return None
+        self.at = end
+        return code
+
+    def bracket(self, start: int) -> CharClass:
+        negated = self.source.startswith("^", self.at)
+        self.at += negated
+        chars = CharClass(0)
+        if self.source.startswith("]", self.at) and self.source.find("]", self.at + 1) > 0:
+            self.at += 1
+            chars = _literal("]")
+        while not self.source.startswith("]", self.at):
+            self.spend(1)
+            chars = chars | self.bracket_range(start)
+        self.at += 1
+        return chars.inverted() if negated else chars
+
+    def bracket_range(self, start: int) -> CharClass:
+        """One member of a bracket, or a range of them."""
+        low, chars = self.bracket_item(start)
+        if low is None or not self.source.startswith("-", self.at) or self.source.startswith("-]", self.at):
+            return chars
+        mark = self.at
+        self.at += 1
+        high, other = self.bracket_item(start)
+        if high is None:
+            return chars | other | _literal("-")
+        if high < low:
+            raise RegexError(f"a range from {chr(low)!r} down to {chr(high)!r}", mark)
+        self.found.unicode_classes += high - low > _WIDE_RANGE
+        return _range(low, high)
+
+    def bracket_item(self, start: int) -> tuple[int | None, CharClass]:
+        """One member of a bracket: its code point, or None where it is itself a class."""
+        if self.at >= len(self.source):
+            raise RegexError("a character class without `]`", start)
+        character = self.source[self.at]
+        self.at += 1
+        if character != "\\":
+            return ord(character), _literal(character)
+        if self.at >= len(self.source):
+            raise RegexError("a backslash at the end", self.at - 1)
+        if self.source[self.at] == "b":
+            self.at += 1
+            return 8, CharClass(1 << 8)
+        before = self.source[self.at]
+        chars = self.escaped_class()
+        if before in "dDwWsSpP":
+            return None, chars
+        return (chars.mask.bit_length() - 1 if chars.mask else _BEYOND), chars
+
+
+def _single(chars: CharClass) -> _Part:
+    return _Part([Position(chars)], nullable=False, head=chars)
+
+
+def _literal(character: str) -> CharClass:
+    code = ord(character)
+    return CharClass(1 << code) if code < 128 else CharClass(0, 0.001)
+
+
+def _range(low: int, high: int) -> CharClass:
+    mask = ((1 << (min(high, 127) + 1)) - 1) & ~((1 << low) - 1) if low < 128 else 0
+    beyond = 0.0
+    if high >= 128:
+        beyond = min(1.0, (high - max(low, 128) + 1) / 40_000)
+    return CharClass(mask & ASCII, max(beyond, 0.001) if high >= 128 else 0.0)
+
+
+def _either(one: CharClass | None, other: CharClass | None) -> CharClass | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one | other
+
+
+def _union(part: _Part) -> CharClass:
+    chars = part.head or CharClass(0)
+    for position in part.positions:
+        chars = chars | position.chars
+    return chars
+
+
+_QUANTIFIERS = {"*": (0, UNBOUNDED), "+": (1, UNBOUNDED), "?": (0, 1)}
+_COUNTED = re.compile(r"\{ *(\d{0,12}) *(,)? *(\d{0,12}) *\}")
+_GROUP_KIND = re.compile(r"\?(?:(=|!|<=|<!)|:|>|P?<[^>]{1,200}>|[a-zA-Z^-]{1,12}[:)])")
+_WIDE_RANGE = 4096
+_BEYOND = 0x3000
+"""Stands for a code point beyond ASCII whose exact place does not matter."""
+_ESCAPES = {
+    "d": DIGIT_CLASS,
+    "D": DIGIT_CLASS.inverted(),
+    "w": WORD_CLASS,
+    "W": WORD_CLASS.inverted(),
+    "s": SPACE_CLASS,
+    "S": SPACE_CLASS.inverted(),
+    "n": CharClass(1 << 10),
+    "r": CharClass(1 << 13),
+    "t": CharClass(1 << 9),
+    "f": CharClass(1 << 12),
+    "v": CharClass(1 << 11),
+    "0": CharClass(1),
+}

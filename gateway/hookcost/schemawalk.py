@@ -1,0 +1,83 @@
+"""The bounded walk over a JSON schema that all backends share: order, depth and size, never what a node means."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from gateway.hookcost.bill import Bill, Path
+from gateway.hookcost.pattern import CONTRADICTION, MALFORMED, PatternBill
+from gateway.hookcost.vocabulary import Vocabulary
+
+_RANGE = frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"))
+MAX_NODES = 50_000
+MAX_DEPTH = 64
+
+
+class SchemaWalk(ABC):
+    """One pass over one schema with a stack of its own; `step` does a slice, so that it can spread over many turns."""
+
+    __slots__ = ("_refs", "_root", "_stack", "_vocabulary", "bill")
+
+    def __init__(self, schema: object, vocabulary: Vocabulary) -> None:
+        self.bill = Bill()
+        self._vocabulary = vocabulary
+        self._root = schema
+        self._refs: set[str] = set()
+        self._stack: list[tuple[object, int, Path | None, str | None]] = [(schema, 0, None, None)]
+
+    def step(self, nodes: int) -> bool:
+        """Reads up to `nodes` nodes; True when there is nothing left to read."""
+        bill, stack, read = self.bill, self._stack, self._read
+        while stack and nodes > 0:
+            nodes -= 1
+            bill.nodes += 1
+            schema, depth, path, default_type = stack.pop()
+            if depth > bill.depth:
+                bill.depth = depth
+                if depth > MAX_DEPTH:
+                    bill.heavy = f"a schema nested more than {MAX_DEPTH} deep"
+                    stack.clear()
+                    break
+            if bill.nodes > MAX_NODES:
+                bill.heavy = f"a schema of more than {MAX_NODES:,} nodes"
+                stack.clear()
+                break
+            read(schema, depth, path, default_type)
+        return not stack
+
+    def _bounds(self, schema: Mapping[str, object], lowest: str, highest: str, path: Path | None) -> tuple[int, int]:
+        """A pair of whole-number bounds, with -1 for an absent upper one; notes what is wrong with them."""
+        low, high = schema.get(lowest, 0), schema.get(highest, -1)
+        if low == 0 and high == -1:
+            return 0, -1
+        for name, value in ((lowest, low), (highest, high)):
+            if isinstance(value, float) and value.is_integer():
+                continue
+            if type(value) is not int or (value < 0 and name in schema):
+                self.bill.refuse(f"`{name}` must be a whole number of at least 0", path, MALFORMED)
+                return 0, -1
+        low, high = int(low), int(high)  # type: ignore[call-overload]
+        if high != -1 and low > high:
+            self.bill.refuse(f"`{lowest}` {low} is above `{highest}` {high}, so that nothing fits", path, CONTRADICTION)
+        return low, high
+
+    def _take(self, found: PatternBill, path: Path | None) -> None:
+        """Puts the bill of a pattern on the schema's."""
+        if found.heavy is not None:
+            self.bill.heavy = found.heavy
+        if found.refused is not None:
+            self.bill.refuse(found.refused, path)
+        if found.fault is not None:
+            self.bill.blame(found.fault, found.message, path)
+        for mechanism, quantity in found.quantities:
+            self.bill.add(mechanism, quantity, path)
+
+    def _range(self, schema: Mapping[str, object], path: Path | None) -> bool:
+        """Whether a number is bounded; notes bounds that exclude each other."""
+        low, high = schema.get("minimum"), schema.get("maximum")
+        if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
+            self.bill.refuse(f"`minimum` {low} is above `maximum` {high}, so that nothing fits", path, CONTRADICTION)
+        return not _RANGE.isdisjoint(schema)
+
+    @abstractmethod
+    def _read(self, schema: object, depth: int, path: Path | None, default_type: str | None) -> None:
+        """Takes one node to its quantities and pushes the nodes below it that the backend looks at."""

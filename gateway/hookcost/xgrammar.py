@@ -1,0 +1,400 @@
+"""A JSON schema as xgrammar's converter reads it, taken to the quantities that its compile and mask times follow.
+
+The order in which keywords are looked at, and what is ignored beside them, follows `SchemaParser::Parse` and
+`JSONSchemaConverter` of xgrammar 0.2.6 to 0.2.9 (`cpp/json_schema_converter.cc`), in strict mode, which SGLang and vLLM
+use: a `$ref` hides its siblings, `enum` hides `type`, an `allOf` of several accepts anything, objects are closed unless
+they say otherwise. Whatever it ignores costs nothing here. One bounded pass without recursion. Prices nothing.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from math import exp
+
+import orjson
+
+from gateway.hookcost.bill import Path
+from gateway.hookcost.pattern import MALFORMED, PatternBill, read_pattern
+from gateway.hookcost.reference import MISSING, resolve
+from gateway.hookcost.regex import Regex
+from gateway.hookcost.schemawalk import SchemaWalk
+from gateway.hookcost.vocabulary import Vocabulary
+
+UNROLLED = 128
+"""Counted repetitions up to this many are unrolled into states at compile time; longer ones are counted at each step
+(`kLargeRepeatThreshold`)."""
+_DEDUPE_BYTES = 1 << 20
+
+FORMATS = frozenset(
+    (
+        "email",
+        "date",
+        "time",
+        "date-time",
+        "duration",
+        "ipv4",
+        "ipv6",
+        "hostname",
+        "uuid",
+        "uri",
+        "uri-reference",
+        "uri-template",
+        "json-pointer",
+        "relative-json-pointer",
+    )
+)
+
+
+class XgrammarWalk(SchemaWalk):
+    """A schema as xgrammar reads it."""
+
+    __slots__ = ("_deduped", "_dumped")
+
+    def __init__(self, schema: object, vocabulary: Vocabulary) -> None:
+        super().__init__(schema, vocabulary)
+        self._deduped: set[bytes] = set()
+        self._dumped = 0
+
+    def _read(self, schema: object, depth: int, path: Path | None, default_type: str | None) -> None:
+        bill = self.bill
+        if not isinstance(schema, dict):
+            if schema is True:
+                bill.counts["text"] = 1.0
+            elif schema is False:
+                bill.refuse("`false` accepts nothing", path)
+            else:
+                bill.refuse("a schema must be an object or a boolean", path, MALFORMED)
+            return
+        if "$ref" in schema:
+            self._reference(schema["$ref"], depth, path)
+        elif "const" in schema:
+            bill.counts["literal_bytes"] = bill.counts.get("literal_bytes", 0.0) + _json_bytes(schema["const"])
+        elif "enum" in schema:
+            self._enum(schema["enum"], path)
+        elif "anyOf" in schema:
+            self._union(schema["anyOf"], "anyOf", depth, path)
+        elif "oneOf" in schema:
+            self._union(schema["oneOf"], "oneOf", depth, path)
+        elif "allOf" in schema:
+            branches = schema["allOf"]
+            if not isinstance(branches, list):
+                bill.refuse("`allOf` must be an array", path, MALFORMED)
+            elif len(branches) == 1:
+                self._stack.append((branches[0], depth + 1, Path(Path(path, "allOf"), 0), None))
+            else:
+                bill.counts["text"] = 1.0
+        else:
+            self._typed(schema, depth, path, default_type)
+
+    def _typed(self, schema: dict[str, object], depth: int, path: Path | None, default_type: str | None) -> None:
+        bill = self.bill
+        kind = schema.get("type", default_type)
+        if isinstance(kind, list):
+            for one in kind:
+                self._stack.append(({**schema, "type": one}, depth, path, None))
+            if not kind:
+                bill.counts["text"] = 1.0
+            return
+        if kind == "string":
+            self._string(schema, path)
+        elif kind == "object" or (
+            kind is None
+            and ("properties" in schema or "additionalProperties" in schema or "unevaluatedProperties" in schema)
+        ):
+            self._object(schema, depth, path)
+        elif kind == "array" or (
+            kind is None and ("items" in schema or "prefixItems" in schema or "unevaluatedItems" in schema)
+        ):
+            self._array(schema, depth, path)
+        elif kind in ("integer", "number"):
+            name = "bounded_numbers" if self._range(schema, path) else "numbers"
+            bill.counts[name] = bill.counts.get(name, 0.0) + 1.0
+        elif kind is None:
+            bill.counts["text"] = 1.0
+        elif kind not in ("boolean", "null"):
+            bill.refuse(f"unsupported type {str(kind)[:40]!r}", path, MALFORMED)
+
+    def _reference(self, uri: object, depth: int, path: Path | None) -> None:
+        if not isinstance(uri, str):
+            self.bill.refuse("`$ref` must be a string", path, MALFORMED)
+        elif uri not in self._refs:
+            self._refs.add(uri)
+            target = resolve(self._root, uri)
+            if target is MISSING:
+                self.bill.refuse(f"`$ref` points to nothing ({uri[:80]})", path, MALFORMED)
+            elif target is not self._root:
+                self._stack.append((target, depth + 1, Path(path, "$ref"), None))
+
+    def _enum(self, values: object, path: Path | None) -> None:
+        if not isinstance(values, list) or not values:
+            self.bill.refuse("`enum` must be an array with at least one value", path, MALFORMED)
+            return
+        size = sum(_json_bytes(value) for value in values)
+        counts, peaks = self.bill.counts, self.bill.peaks
+        counts["enum_values"] = counts.get("enum_values", 0.0) + len(values)
+        peaks["enum_values"] = max(peaks.get("enum_values", 0.0), len(values))
+        if size > 64:
+            self.bill.add("enum_bytes", size, path)
+        else:
+            counts["enum_bytes"] = counts.get("enum_bytes", 0.0) + size
+
+    def _union(self, options: object, keyword: str, depth: int, path: Path | None) -> None:
+        if not isinstance(options, list):
+            self.bill.refuse(f"`{keyword}` must be an array", path, MALFORMED)
+            return
+        if len(options) > 1:
+            self.bill.add("union_options", len(options), path)
+        here = Path(path, keyword)
+        for index, option in enumerate(options):
+            self._stack.append((option, depth + 1, Path(here, index), None))
+
+    def _string(self, schema: Mapping[str, object], path: Path | None) -> None:
+        form = schema.get("format")
+        if isinstance(form, str) and form in FORMATS:
+            self.bill.add(f"format_{form}", 1.0, path)
+        elif "pattern" in schema:
+            self.pattern(schema["pattern"], path)
+        elif "minLength" in schema or "maxLength" in schema:
+            low, high = schema.get("minLength", 0), schema.get("maxLength", -1)
+            if type(low) is not int or type(high) is not int:
+                self.bill.refuse("`minLength` and `maxLength` must be integers", path, MALFORMED)
+            elif high != -1 and low > high:
+                self.bill.refuse("`minLength` is above `maxLength`", path)
+            else:
+                self.bill.add("bounded_text", 1.0, path)
+        else:
+            self.bill.counts["text"] = 1.0
+
+    def pattern(self, source: object, path: Path | None) -> None:
+        """A `pattern`, or a name of `patternProperties`."""
+        if not isinstance(source, str):
+            self.bill.refuse("`pattern` must be a string", path, MALFORMED)
+            return
+        self._take(pattern_bill(source, self._vocabulary), path)
+
+    def _array(self, schema: Mapping[str, object], depth: int, path: Path | None) -> None:
+        bill = self.bill
+        prefix = schema.get("prefixItems", [])
+        if not isinstance(prefix, list):
+            bill.refuse("`prefixItems` must be an array", path, MALFORMED)
+            return
+        for index, item in enumerate(prefix):
+            self._stack.append((item, depth + 1, Path(Path(path, "prefixItems"), index), None))
+        keyword = "items" if "items" in schema else "unevaluatedItems"
+        items = schema.get(keyword)
+        if items is not None and items is not False:
+            if not isinstance(items, dict | bool):
+                bill.refuse(f"`{keyword}` must be a schema", path, MALFORMED)
+                return
+            self._stack.append((items, depth + 1, Path(path, keyword), None))
+        low, high = self._bounds(schema, "minItems", "maxItems", path)
+        if high != -1 and high < len(prefix):
+            bill.refuse("`maxItems` is below the number of `prefixItems`", path)
+        elif (items is None or items is False) and low > len(prefix):
+            bill.refuse("`minItems` asks for more than `prefixItems` allows", path)
+        elif low > 1 or high > 1:
+            bill.add("counted_items", float(min(max(low, high), UNROLLED)), path)
+        bill.counts["arrays"] = bill.counts.get("arrays", 0.0) + 1.0
+
+    def _object(self, schema: Mapping[str, object], depth: int, path: Path | None) -> None:
+        bill, stack = self.bill, self._stack
+        properties = schema.get("properties", {})
+        patterns = schema.get("patternProperties", {})
+        required = schema.get("required", [])
+        if not isinstance(properties, dict) or not isinstance(patterns, dict) or not isinstance(required, list):
+            bill.refuse("`properties` and `patternProperties` must be objects, `required` an array", path, MALFORMED)
+            return
+        here = Path(path, "properties")
+        for name, value in properties.items():
+            stack.append((value, depth + 1, Path(here, name), None))
+        for name, value in patterns.items():
+            where = Path(Path(path, "patternProperties"), name)
+            self.pattern(name, where)
+            stack.append((value, depth + 1, where, None))
+        names = schema.get("propertyNames")
+        if names is not None:
+            if not isinstance(names, dict):
+                bill.refuse("`propertyNames` must be an object", path, MALFORMED)
+                return
+            stack.append((names, depth + 1, Path(path, "propertyNames"), "string"))
+        keyword = "additionalProperties" if "additionalProperties" in schema else "unevaluatedProperties"
+        additional = schema.get(keyword, False)
+        is_open = additional is not False
+        if is_open:
+            stack.append((additional, depth + 1, Path(path, keyword), None))
+            if not names and not patterns:
+                bill.counts["text"] = 1.0
+        if properties:
+            self._named(schema, properties, required, is_open and not patterns and names is None, path)
+        low, high = self._bounds(schema, "minProperties", "maxProperties", path)
+        if high != -1 and len(required) > high:
+            bill.refuse("`maxProperties` is below the number of required properties", path)
+        elif not is_open and not patterns and names is None and low > len(properties):
+            bill.refuse("`minProperties` asks for more than `properties` allows", path)
+        elif properties and (low or high != -1):
+            bill.add("counted_properties", float(_counting_rules(len(properties), len(required), low, high)), path)
+
+    def _named(
+        self,
+        schema: Mapping[str, object],
+        properties: Mapping[str, object],
+        required: list[object],
+        excludes_names: bool,
+        path: Path | None,
+    ) -> None:
+        """Named properties. What may follow each is a run of optional ones up to the next required; behind a text the
+        run is dear, because every token with a closing quote must be tried against all of it."""
+        bill = self.bill
+        needed = {name for name in required if isinstance(name, str)}
+        following = after_text = after_other = longest = 0
+        for name in reversed(list(properties)):
+            if self._is_text(properties[name]):
+                after_text += following
+                if following > longest:
+                    longest = following
+            else:
+                after_other += following
+            following = 1 if name in needed else following + 1
+        counts = bill.counts
+        counts["properties"] = counts.get("properties", 0.0) + len(properties)
+        counts["next_after_other"] = counts.get("next_after_other", 0.0) + after_other + following
+        if after_text > 32:
+            bill.add("next_after_text", after_text, path)
+        else:
+            counts["next_after_text"] = counts.get("next_after_text", 0.0) + after_text
+        if longest > 8:
+            bill.add("text_before_optionals", float(min(longest, UNROLLED) ** 2), path)
+        if excludes_names:
+            counts["open_properties"] = counts.get("open_properties", 0.0) + len(properties)
+            nodes = trie_nodes(properties)
+            if self._is_new(schema):
+                bill.add("open_object_names", nodes, path)
+            elif nodes > bill.peaks.get("open_object_names", 0.0):
+                bill.peaks["open_object_names"] = nodes
+
+    def _is_text(self, schema: object) -> bool:
+        """Whether a value may be a string, as far as a look at it and at one reference shows."""
+        if not isinstance(schema, dict):
+            return schema is True
+        if "$ref" in schema:
+            target = resolve(self._root, schema["$ref"]) if isinstance(schema["$ref"], str) else None
+            if not isinstance(target, dict) or "$ref" in target:
+                return False
+            schema = target
+        kind = schema.get("type")
+        if kind is None:
+            options = schema.get("anyOf", schema.get("oneOf"))
+            if isinstance(options, list):
+                return any(isinstance(option, dict) and option.get("type") == "string" for option in options[:8])
+            return "enum" not in schema and "const" not in schema and "properties" not in schema
+        return (kind == "string" and "const" not in schema) or (isinstance(kind, list) and "string" in kind)
+
+    def _is_new(self, schema: Mapping[str, object]) -> bool:
+        """Whether an equal schema has not been seen: equal rules are compiled once. Beyond a budget all are new."""
+        if self._dumped > _DEDUPE_BYTES:
+            return True
+        try:
+            text = orjson.dumps(schema)
+        except orjson.JSONEncodeError:
+            return True
+        self._dumped += len(text)
+        if text in self._deduped:
+            return False
+        self._deduped.add(text)
+        return True
+
+
+def trie_nodes(names: Mapping[str, object]) -> int:
+    """Nodes of the trie of the names in UTF-8, shared prefixes counted once."""
+    nodes, before = 1, b""
+    for name in sorted([name.encode("utf-8", "surrogatepass") for name in names]):
+        common = 0
+        for ours, theirs in zip(name, before, strict=False):
+            if ours != theirs:
+                break
+            common += 1
+        nodes += len(name) - common
+        before = name
+    return nodes
+
+
+def _counting_rules(properties: int, required: int, low: int, high: int) -> int:
+    """Rules that count named properties: one for each place and each number of properties that may stand before it.
+
+    In objects of many properties each such rule has many successors and counts more.
+    """
+    most = properties if high == -1 else min(high, properties)
+    rules = 0
+    for index in range(properties):
+        least = max(1, low - (properties - 1 - index), min(required, index + 1) if required == properties else 1)
+        rules += max(0, min(index + 1, most) - least + 1)
+    return rules * max(1, properties // 25)
+
+
+def _json_bytes(value: object) -> int:
+    return len(value) + 2 if isinstance(value, str) else len(orjson.dumps(value))
+
+
+@lru_cache(maxsize=4096)
+def pattern_bill(source: str, vocabulary: Vocabulary) -> PatternBill:
+    """The bill of one pattern."""
+    return read_pattern(source, lambda regex: _quantities(regex, vocabulary), _refuses)
+
+
+def _refuses(regex: Regex) -> str | None:
+    if regex.backreference:
+        return "has a backreference"
+    if regex.unicode_property:
+        return "has a Unicode property class"
+    if regex.boundary and not regex.lookaround:
+        return "has a word boundary"
+    return None
+
+
+_PLUS_STATES = 0.7
+"""What the state before the loop of a `+` adds to the loop's own."""
+_CFG_FACTOR = 2.0
+"""A pattern that the automaton builder does not take (beyond ASCII, lookaround) becomes context-free rules instead."""
+_TOKEN_CHARS = 24
+_TOKENS_UP_TO = tuple(1.0 - exp(-((length / 6.5) ** 1.7)) for length in range(_TOKEN_CHARS))
+"""The share of word-like tokens of at most so many characters."""
+_TOKENS_BEFORE = tuple(sum(_TOKENS_UP_TO[:length]) for length in range(_TOKEN_CHARS + 1))
+
+
+def _room(characters: float) -> float:
+    """Of so many states in a row, how many a token of usual length does not overrun."""
+    if characters <= _TOKEN_CHARS:
+        return _TOKENS_BEFORE[int(characters)]
+    return _TOKENS_BEFORE[_TOKEN_CHARS] + characters - _TOKEN_CHARS
+
+
+def _quantities(regex: Regex, vocabulary: Vocabulary) -> list[tuple[str, float]]:
+    """`pattern_states`: states of the unrolled automaton, each weighted by the share of tokens that stay in its class.
+
+    A state whose tokens run into a fence after few characters lets only short ones through.
+    """
+    states = counted = reach = 0.0
+    following = None
+    for position in reversed(regex.positions):
+        ahead = 0.0 if position.fenced else reach
+        share = vocabulary.share_before(position.chars, None if position.fenced else following)
+        if position.loop:
+            states += share * (position.copies + _PLUS_STATES * position.plus)
+            reach = float("inf")
+        elif position.repeat > UNROLLED:
+            counted = max(counted, share)
+            states += share
+            reach = float("inf")
+        elif ahead == float("inf"):
+            states += share * position.copies
+        else:
+            states += share * (_room(position.copies + ahead) - _room(ahead))
+            reach = position.copies + ahead
+        if position.loop and position.repeat > UNROLLED:
+            counted = max(counted, share)
+        following = position.chars
+    if regex.non_ascii or regex.lookaround:
+        states *= _CFG_FACTOR
+    found = [("pattern_states", states), ("pattern_literals", float(min(regex.literals, 100_000)))]
+    if counted:
+        found.append(("counted_class", counted))
+    return found
