@@ -106,10 +106,10 @@ class GrammarCompiler:
     def _settle(self, waiting: _Waiting, ready: Ready) -> None:
         try:
             grammar = waiting.future.result()
-        except GrammarError as error:
-            self._store(waiting.spec, str(error))
-            message = f"Failed to compile {waiting.spec.kind} grammar: {error}"
-            ready.failed.append((waiting.sequence, message))
+        except BaseException as error:  # a Rust panic is no Exception
+            reason = str(error) if isinstance(error, GrammarError) else f"Grammar compilation failed: {error}"
+            self._store(waiting.spec, reason)
+            ready.failed.append((waiting.sequence, f"Failed to compile {waiting.spec.kind} grammar: {reason}"))
             return
         self._store(waiting.spec, grammar)
         waiting.sequence.grammar = grammar.copy()

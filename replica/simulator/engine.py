@@ -55,6 +55,9 @@ class EngineLoad:
     grammar_queue: int = 0
     used_tokens: int = 0
     steps: int = 0
+    tokens: int = 0
+    tokens_per_s: float = 0.0
+    """Over the last second at work."""
     idle_s: float = 0.0
     poll_s: float = 0.0
     forward_s: float = 0.0
@@ -95,6 +98,7 @@ class Engine:
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
         self._outputs: list[Output] = []
+        self._throughput_from = (0.0, 0)
         self._wake = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="step", daemon=True)
@@ -163,6 +167,7 @@ class Engine:
                     self._wake.wait()
                 self.load.last_step_s = _now()
                 self.load.idle = False
+                self._throughput_from = (self.load.last_step_s, self.load.tokens)
                 self.load.idle_s += self.load.last_step_s - idle_since
             messages = list(self._inbox)
             self._inbox.clear()
@@ -170,7 +175,10 @@ class Engine:
         for message in messages:
             match message:
                 case Sequence():
-                    self._enqueue(message)
+                    try:
+                        self._enqueue(message)
+                    except BaseException as error:  # copying a cached grammar runs its engine, too
+                        self._end(message, failed(f"{type(error).__name__}: {error}"))
                 case _Abort():
                     self._abort(message)
                 case _FlushCache():
@@ -229,7 +237,7 @@ class Engine:
                 self._advance(sequence, record)
             except GrammarError as error:
                 self._end(sequence, failed(f"Grammar accept_token failed: {error}"))
-            except Exception as error:  # one sequence's fault must not end the others
+            except BaseException as error:  # one sequence's fault must not end the others; a Rust panic is no Exception
                 self._end(sequence, failed(f"{type(error).__name__}: {error}"))
         self._running = [s for s in self._running if s.finish is None]
         record.hooks_us = (_now() - start) * 1e6 - record.sampling_us
@@ -313,6 +321,8 @@ class Engine:
         """Add the step to the totals and tell the observers."""
         load = self.load
         load.steps += 1
+        load.tokens += record.tokens
+        self._measure_throughput()
         load.forward_s += record.forward_us * 1e-6
         load.sampling_s += record.sampling_us * 1e-6
         load.hooks_s += record.hooks_us * 1e-6
@@ -320,6 +330,13 @@ class Engine:
             load.hook_s[hook] += us * 1e-6
         for observe in self.observers:
             observe(record)
+
+    def _measure_throughput(self) -> None:
+        now, load = _now(), self.load
+        since_s, tokens = self._throughput_from
+        if now - since_s >= 1.0:
+            load.tokens_per_s = (load.tokens - tokens) / (now - since_s)
+            self._throughput_from = (now, load.tokens)
 
     def _publish(self) -> None:
         load = self.load

@@ -167,14 +167,13 @@ class Ask:
 
 @dataclass(slots=True)
 class FrontEnd:
-    """Opens replies. `last_output_s` is when the engine was last heard of, on the loop's clock."""
+    """Opens replies, and fills them with what the engine ships."""
 
     settings: Settings
     vocabulary: Vocabulary
     metrics: Metrics
     loop: asyncio.AbstractEventLoop
     engine: Engine = field(init=False)
-    last_output_s: float = 0.0
     _open: dict[str, Choice] = field(default_factory=dict)
 
     def ship(self, outputs: list[Output]) -> None:
@@ -187,7 +186,6 @@ class FrontEnd:
 
     def _deliver(self, outputs: list[Output]) -> None:
         now = time.perf_counter()
-        self.last_output_s = now
         for output in outputs:
             choice: Choice = output.outlet
             self.metrics.output(choice, output, now)

@@ -47,8 +47,6 @@ class Grammar(Protocol):
 class GrammarBackend(Protocol):
     """Compiles grammars; called from many threads."""
 
-    name: str
-
     def compile(self, spec: GrammarSpec) -> Grammar:
         """Raises GrammarError."""
         ...
@@ -87,8 +85,6 @@ class LlguidanceGrammar:
 
 class LlguidanceBackend:
     """`llguidance` over the whole vocabulary. Building it takes about a second."""
-
-    name = "llguidance"
 
     def __init__(self, vocabulary: Vocabulary, *, any_whitespace: bool) -> None:
         self._tokenizer = vocabulary.lltokenizer()

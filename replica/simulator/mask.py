@@ -15,9 +15,6 @@ class Mask:
         self.size_bytes = self.words.nbytes
         self.bits = memoryview(self.words.data)
 
-    def allows(self, token: int) -> bool:
-        return bool(self.bits[token >> 5] >> (token & 31) & 1)
-
     def tokens(self) -> NDArray[np.int64]:
         """All allowed tokens, ascending."""
         filled = np.flatnonzero(self.words)

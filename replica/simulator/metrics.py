@@ -121,6 +121,7 @@ class _EngineCollector(Collector):
         yield self._gauge("token_usage", "The token usage.", load.used_tokens / settings.max_total_tokens)
         yield self._gauge("max_total_num_tokens", "Size of the KV cache in tokens.", settings.max_total_tokens)
         yield self._gauge("context_len", "Context length.", settings.context_length)
+        yield self._gauge("gen_throughput", "The generation throughput (token/s).", load.tokens_per_s)
         yield self._gauge("cache_hit_rate", "The prefix cache hit rate.", 0.0)
         yield self._counter("scheduler_idle_seconds", "Wall time without runnable or queued work.", load.idle_s)
         yield self._counter(

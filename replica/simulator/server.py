@@ -54,8 +54,13 @@ async def serve(
     frontend.engine = engine
     metrics.attach(engine, settings)
     admin = Admin(frontend)
+    # uvicorn, under SGLang, closes a connection after five idle seconds; clients that pool must know.
     runner = web.AppRunner(
-        create_app(frontend, admin), handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_S
+        create_app(frontend, admin),
+        handler_cancellation=True,
+        access_log=None,
+        keepalive_timeout=5.0,
+        shutdown_timeout=_SHUTDOWN_S,
     )
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

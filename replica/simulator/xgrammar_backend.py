@@ -42,8 +42,6 @@ class XgrammarGrammar:
 class XgrammarBackend:
     """`xgrammar` over the whole vocabulary."""
 
-    name = "xgrammar"
-
     def __init__(self, vocabulary: Vocabulary, *, any_whitespace: bool) -> None:
         information = xgrammar.TokenizerInfo(
             vocabulary.token_bytes, vocab_size=vocabulary.size, stop_token_ids=[vocabulary.eos]

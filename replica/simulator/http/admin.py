@@ -97,7 +97,7 @@ class Admin:
         load = self._frontend.engine.load
         settings = asdict(self._settings)
         state = {
-            "last_gen_throughput": 0.0,
+            "last_gen_throughput": load.tokens_per_s,
             "steps": load.steps,
             "forward_s": load.forward_s,
             "sampling_s": load.sampling_s,
@@ -136,7 +136,7 @@ class Admin:
             "max_total_num_tokens": settings.max_total_tokens,
             "max_running_requests": settings.max_running_requests,
             "token_usage": load.used_tokens / settings.max_total_tokens,
-            "gen_throughput": 0.0,
+            "gen_throughput": load.tokens_per_s,
             "cache_hit_rate": 0.0,
             "utilization": load.running / settings.max_running_requests,
             "queues": {"waiting": load.waiting, "grammar": load.grammar_queue, "paused": 0, "retracted": 0},

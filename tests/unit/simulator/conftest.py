@@ -119,7 +119,7 @@ def generate(vocabulary: Vocabulary, backend: LlguidanceBackend, sampler: Sample
         while len(sequence.output) < max_new_tokens:
             grammar.fill(mask)
             token = sampler.masked(sequence, mask)
-            if token < 0 or not mask.allows(token):
+            if token not in mask.tokens():
                 raise GrammarError("the sampler took what the mask forbids")
             sequence.output.append(token)
             if grammar.accept(token) or token == vocabulary.eos:

@@ -87,7 +87,7 @@ def test_a_stop_token_ends_a_sequence(rig: Rig) -> None:
 class BrokenGrammar:
     """Fails where a grammar engine can: at its third mask or its third token."""
 
-    def __init__(self, inner: Grammar, method: str, error: Exception) -> None:
+    def __init__(self, inner: Grammar, method: str, error: BaseException) -> None:
         self._inner, self._method, self._error, self._left = inner, method, error, 3
 
     def copy(self) -> Grammar:
@@ -114,10 +114,11 @@ class BrokenGrammar:
     [
         (GrammarError("Too many items"), "Grammar accept_token failed: Too many items"),
         (RuntimeError("boom"), "RuntimeError: boom"),
+        (BaseException("panic"), "BaseException: panic"),
     ],
 )
 def test_an_engine_error_in_mid_stream_ends_that_sequence_and_no_other(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, method: str, error: Exception, message: str
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, method: str, error: BaseException, message: str
 ) -> None:
     compile_ = rig.backend.compile
     monkeypatch.setattr(rig.backend, "compile", lambda spec: BrokenGrammar(compile_(spec), method, error))
@@ -140,6 +141,21 @@ def test_a_grammar_that_does_not_compile_is_refused_at_once_and_from_the_cache(r
         finish = rig.finish_of(sequence)
         assert (finish.type, finish.status) == ("abort", 400)
         assert finish.message.startswith("Failed to compile ebnf grammar: ")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("boom"), BaseException("panic")])
+def test_a_compiler_that_breaks_fails_its_request_alone(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def broken(_: GrammarSpec) -> Grammar:
+        raise error
+
+    monkeypatch.setattr(rig.backend, "compile", broken)
+    sequence, neighbour = rig.sequence(grammar=PERSON), rig.sequence("neighbour", max_new_tokens=30)
+    rig.submit(neighbour, sequence)
+    rig.finished(sequence, neighbour)
+    assert rig.finish_of(sequence).message == f"Failed to compile json grammar: Grammar compilation failed: {error}"
+    assert rig.finish_of(neighbour).type == "length"
 
 
 def test_aborts_take_all_that_begin_with_the_id_wherever_they_are(
@@ -219,8 +235,6 @@ def test_prompt_logprobs_cover_the_prompt_from_their_start(rig: Rig) -> None:
 
 class SlowBackend:
     """Compiles when it is let."""
-
-    name = "slow"
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
