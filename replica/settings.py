@@ -30,6 +30,7 @@ class ReplicaSettings:
     ring_bytes:       memory for records that nobody has read yet.
     compile_threads:  of the grammar backends that Steplane adds.
     grammar_cache_mib: bound of their caches.
+    sleepless:        wait for grammars without sleeping in the step.
     trial:            compile grammars that look heavy in a child that can be killed first.
     problems:         one line for each value that could not be used.
     """
@@ -40,6 +41,7 @@ class ReplicaSettings:
     ring_bytes: int
     compile_threads: int
     grammar_cache_mib: int
+    sleepless: bool
     trial: bool
     problems: tuple[str, ...]
 
@@ -74,6 +76,7 @@ def read_settings(environment: Mapping[str, str], default_feed: Listen) -> Repli
         ring_bytes=int(source.number("RING_MIB", 16.0, least=1)) * _MIB,
         compile_threads=int(source.number("COMPILE_THREADS", 2.0, least=1)),
         grammar_cache_mib=int(source.number("GRAMMAR_CACHE_MIB", 512.0, least=1)),
+        sleepless=source.word("POLL_SLEEP", {"on": off, "off": on}, on),
         trial=source.word("COMPILE_TRIAL", {"on": on, "off": off}, on),
         problems=tuple(source.problems),
     )
@@ -130,6 +133,6 @@ def _expected(name: str) -> str:
         return "expected off, PORT or HOST:PORT"
     if "_ON_" in name:
         return "expected abort or record"
-    if name.endswith("_TRIAL"):
+    if name.endswith(("_TRIAL", "_SLEEP")):
         return "expected on or off"
     return "expected a number, not negative"

@@ -63,7 +63,7 @@ class StepRecorder:
         self._clock = clock
         self._cpu_clock = cpu_clock
         self._forward_us = 0.0
-        self._hook_us = 0.0
+        self.hook_us = 0.0
         self._mode = "none"
         self._sequences = 0
         self._prompt_tokens = 0
@@ -106,18 +106,18 @@ class StepRecorder:
     def section(self, us: float) -> None:
         """Work outside the model took `us`, the hooks appended meanwhile included."""
         self._busy = True
-        self._hook_us += us
+        self.hook_us += us
 
     def rest_of_section(self, us: float, first: int) -> None:
         """Like `section`; what the hooks from index `first` on do not explain goes down as the batch's own."""
         self._busy = True
-        self._hook_us += us
+        self.hook_us += us
         rest = us - sum([hook[2] for hook in self.hooks[first:]])
         if rest > 0.0:
             self.hooks.append((None, _OTHER, rest))
 
     def _close(self, now: float, cpu_s: float) -> None:
-        hooks, ring, hook_us = self.hooks, self._ring, self._hook_us
+        hooks, ring, hook_us = self.hooks, self._ring, self.hook_us
         start_s = self.started_s
         cpu_us = max(0.0, (cpu_s - self.cpu_started_s) * 1e6 - self.model_cpu_us)
         if ring is not None:
@@ -149,7 +149,7 @@ class StepRecorder:
         self.current = None
         self._stack = ()
         self._convicted = None
-        self._forward_us = self._hook_us = self.model_cpu_us = 0.0
+        self._forward_us = self.hook_us = self.model_cpu_us = 0.0
         self._mode, self._sequences, self._prompt_tokens = "none", 0, 0
         self._idle = self._busy = False
 
@@ -167,7 +167,7 @@ class StepRecorder:
                 kinds = own.setdefault(rid, {})
                 kind = KINDS[index]
                 kinds[kind] = kinds.get(kind, 0.0) + us
-        for verdict in self.judge.step(now, StepCost(self._hook_us, cpu_us, own)):
+        for verdict in self.judge.step(now, StepCost(self.hook_us, cpu_us, own)):
             if verdict.limit is not Limit.hard:
                 self.convict(verdict)
             elif verdict.rid != self._convicted:
