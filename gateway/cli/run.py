@@ -5,6 +5,7 @@ beside the gateway.
 """
 
 import asyncio
+import gc
 import signal
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -61,11 +62,22 @@ async def running(config: Config, stop: Stop, hint: str) -> AsyncIterator[Gatewa
         await gateway.start()
     except OSError as error:
         raise CliError(f"can't listen: {error.strerror or error}; {hint}") from None
+    _settle_garbage_collector()
     try:
         yield gateway
         await unless(stop.at_once, gateway.drain())
     finally:
         await gateway.close()
+
+
+def _settle_garbage_collector() -> None:
+    """Keep full collections off what start-up made: one of its 60,000 objects stalls every stream for 30 ms.
+
+    Exchanges leave no cycles behind, so collections have little to find and may be rare.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)
 
 
 async def unless(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:

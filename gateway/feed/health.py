@@ -2,11 +2,13 @@
 
 Owns the probes and the record of each replica's state. Knows no pool, no rule and no request. A replica begins as not
 available and is probed at once, so that it takes traffic from its first good answer on. "Busy" is not "dead": only an
-answer other than 200, a broken connection or silence counts, and silence only after several probes; a refused
-connection is conclusive, since nothing listens there.
+answer other than 200, a broken connection or silence counts; silence only after several probes, and not while the
+replica's responses make progress (SGLang's `/health` waits for the engine's next step); a refused connection is
+conclusive, since nothing listens there.
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -107,10 +109,15 @@ class HealthMonitor:
         targets: Iterable[tuple[Target, HealthPolicy]],
         *,
         clock: Callable[[], float],
+        last_progress: Callable[[Target], float] = lambda _: -math.inf,
         random_source: random.Random | None = None,
     ) -> None:
-        """`clock` gives seconds, and is only read; `random_source` spreads the probes of many replicas over time."""
+        """`clock` gives seconds, and is only read; `random_source` spreads the probes of many replicas over time.
+
+        last_progress: reading of the same clock when a replica last sent a byte of a response.
+        """
         self._clock = clock
+        self._last_progress = last_progress
         self._random = random_source or random.Random()
         self._watches = {id(target): _Watch(target, HealthRecord(policy, since=clock())) for target, policy in targets}
         self._tasks: list[asyncio.Task[None]] = []
@@ -196,7 +203,10 @@ class HealthMonitor:
                 async with session.get(watch.target.url + policy.path, allow_redirects=False) as response:
                     status = response.status
         except TimeoutError:
-            self._failed(watch, f"no answer on {policy.path} within {policy.timeout_s:g} s")
+            if self._last_progress(watch.target) < began:
+                self._failed(watch, f"no answer on {policy.path} within {policy.timeout_s:g} s")
+            else:
+                watch.record.probes += 1  # busy: its responses went on meanwhile
         except Exception as error:  # whatever it is: a probe that can't be made must show, not end the watch
             refused = isinstance(error, OSError) and error.errno == ECONNREFUSED
             self._failed(watch, "connection refused" if refused else _said(error), conclusive=refused)

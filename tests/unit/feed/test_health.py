@@ -206,6 +206,25 @@ async def test_silence_counts_as_a_failure_after_the_timeout(engine: Engine, wat
     assert monitor.record(replica).last_error == "no answer on /slow within 0.05 s"
 
 
+async def test_silence_is_not_held_against_a_replica_whose_responses_make_progress(engine: Engine) -> None:
+    engine.hangs = True
+    replica, loop = engine.replica(), asyncio.get_running_loop()
+    policy = HealthPolicy(path="/slow", interval_s=0.01, timeout_s=0.02, eject_after=1)
+    sending = True
+    monitor = HealthMonitor(
+        [(replica, policy)], clock=loop.time, last_progress=lambda _: loop.time() if sending else 0.0
+    )
+    await monitor.start()
+    for _ in range(3):
+        await engine.probed.get()
+    assert monitor.record(replica).failures_in_row == 0
+
+    sending = False
+    while monitor.record(replica).failures_in_row == 0:
+        await engine.probed.get()
+    await monitor.close()
+
+
 async def test_a_refused_probe_ejects_at_once_and_a_restart_is_noticed(engine: Engine, watch: Watch) -> None:
     replica = engine.replica()
     monitor = await watch(replica, HealthPolicy(interval_s=0.02, timeout_s=5.0, eject_after=1_000_000, readmit_after=1))
