@@ -5,15 +5,14 @@ Hot path: a plain chat request is classified in about 5 µs, parsing included, b
 """
 
 from collections.abc import Generator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from gateway.hookcost.body import parse
 from gateway.hookcost.cache import TextCache
 from gateway.hookcost.classification import Classification, Refusal
-from gateway.hookcost.constraint import Constraint
 from gateway.hookcost.cost import FREE, HookCost
 from gateway.hookcost.features import Api, Features
-from gateway.hookcost.grammarcost import GrammarCost, GrammarPricer, canonical
+from gateway.hookcost.grammarcost import GrammarCost, GrammarPricer
 from gateway.hookcost.hooks import front_end_us, hook_charges
 from gateway.hookcost.paths import api_of
 from gateway.hookcost.policy import Policy
@@ -49,8 +48,28 @@ _SPECIAL = (SAMPLING_KEYS - _LIMITS) | {
 
 _CACHE_BYTES = 32 * 1024 * 1024
 _CACHED_SHAPES = 4096
+_OUTCOMES = 64
+"""Combinations of other hooks that are remembered with one grammar."""
 _MODEL_CHARS = 128
 """Longer model names share one shape: the name is the client's, and the cache keeps it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What was predicted for one grammar with certain other hooks."""
+
+    cost: HookCost
+    signature: str
+    key: str
+    by_backend: dict[str, HookCost]
+
+
+@dataclass(slots=True)
+class _Known:
+    """A grammar that has been priced, and what came of it with the hooks of some requests."""
+
+    cost: GrammarCost
+    outcomes: dict[tuple[object, ...], _Outcome] = field(default_factory=dict)
 
 
 class Classifier:
@@ -76,7 +95,7 @@ class Classifier:
         self._backends = tuple(model.backend(name, version) for name, version in named)
         self._pricer = GrammarPricer(self._backends, model.vocabulary, self._policy)
         self._hooks = model.hooks
-        self._grammars: TextCache[GrammarCost] = TextCache(_CACHE_BYTES)
+        self._grammars: TextCache[_Known] = TextCache(_CACHE_BYTES)
         self._shapes: dict[object, str] = {}
 
     def classify(self, path: str, body: bytes) -> Classification:
@@ -98,7 +117,7 @@ class Classifier:
         except MalformedError as error:
             refusal = Refusal(400, "invalid_value", error.message, error.param)
             return self._refused(Features(api=api, body_bytes=len(body)), refusal)
-        return _at_once(self._predicted(reading, None, _ALL_NODES))
+        return self._seen(reading) or _at_once(self._predicted(reading, None, _ALL_NODES))
 
     def classify_in_turns(self, path: str, body: bytes) -> Generator[None, None, Classification]:
         """The same for a body of any size, in turns of about a millisecond: the caller does something else at each
@@ -127,31 +146,48 @@ class Classifier:
     def _refused(self, features: Features, refusal: Refusal) -> Classification:
         return Classification(features, FREE, self._shape(("refused", refusal.code)), refusal=refusal)
 
+    def _seen(self, reading: Reading) -> Classification | None:
+        """The classification of a request whose like has been seen with the same grammar."""
+        if len(reading.texts) != 1:
+            return None
+        grammar = self._grammars.get(reading.texts[0])
+        if grammar is None:
+            return None
+        outcome = grammar.outcomes.get(_what_costs(reading.features))
+        if outcome is None or reading.stop_regex or reading.largest_token_id >= 0:
+            return None
+        return Classification(reading.features, outcome.cost, outcome.signature, outcome.key, outcome.by_backend)
+
     def _predicted(
         self, reading: Reading, heavy: str | None, slice_nodes: int
     ) -> Generator[None, None, Classification]:
         refusal = refusal_of(reading, self._policy)
         if refusal is not None:
             return self._refused(reading.features, refusal)
-        grammars: list[GrammarCost] = []
-        for constraint in reading.constraints:
-            grammar = yield from self._grammar(constraint, slice_nodes)
-            if grammar.refusal is not None:
-                return self._refused(reading.features, grammar.refusal)
-            grammars.append(grammar)
+        known: list[_Known] = []
+        for constraint, text in zip(reading.constraints, reading.texts, strict=True):
+            grammar = self._grammars.get(text)
+            if grammar is None:
+                grammar = _Known((yield from self._pricer.price(constraint, text, slice_nodes)))
+                self._grammars.put(text, grammar)
+            if grammar.cost.refusal is not None:
+                return self._refused(reading.features, grammar.cost.refusal)
+            known.append(grammar)
+        grammars = [grammar.cost for grammar in known]
         features = reading.features
         key = ""
         if grammars:
-            features = replace(features, grammar_bytes=sum(grammar.size_bytes for grammar in grammars))
             key = grammars[0].key
             if len(grammars) > 1:
                 key = digest("g1", "+".join(grammar.key for grammar in grammars).encode())
-        heavy = heavy or heavy_by_limit(reading, self._policy)
-        heavy = heavy or next((grammar.heavy for grammar in grammars if grammar.heavy), None)
-        shape = self._shape((_shape_of(features), *(grammar.shape for grammar in grammars)))
-        costs = self._costs(features, grammars, heavy)
-        first = costs[self._backends[0].name]
-        return Classification(features, first, shape, key, costs if grammars else {})
+        bound = heavy or heavy_by_limit(reading, self._policy)
+        bound = bound or next((grammar.heavy for grammar in grammars if grammar.heavy), None)
+        signature = self._shape((_shape_of(features), *(grammar.shape for grammar in grammars)))
+        costs = self._costs(features, grammars, bound)
+        outcome = _Outcome(costs[self._backends[0].name], signature, key, costs if grammars else {})
+        if len(known) == 1 and heavy is None and len(known[0].outcomes) < _OUTCOMES:
+            known[0].outcomes[_what_costs(features)] = outcome
+        return Classification(features, outcome.cost, signature, key, outcome.by_backend)
 
     def _costs(self, features: Features, grammars: list[GrammarCost], heavy: str | None) -> dict[str, HookCost]:
         by_hook: dict[str, float] = {}
@@ -174,14 +210,6 @@ class Classifier:
             if not grammars:
                 break
         return costs
-
-    def _grammar(self, constraint: Constraint, slice_nodes: int) -> Generator[None, None, GrammarCost]:
-        text = canonical(constraint)
-        known = self._grammars.get(text)
-        if known is None:
-            known = yield from self._pricer.price(constraint, text, slice_nodes)
-            self._grammars.put(text, known)
-        return known
 
     def _plain_shape(self, model: str | None) -> str:
         shape = self._shape(((_named(model), *_PLAIN_SHAPE),))
@@ -264,6 +292,25 @@ def _shape_of(features: Features) -> tuple[object, ...]:
         features.custom_logit_processor,
         features.return_hidden_states,
         bucket(features.n),
+    )
+
+
+def _what_costs(features: Features) -> tuple[object, ...]:
+    """All of the features that a prediction hangs on, beside the grammar."""
+    return (
+        features.model,
+        features.grammar,
+        features.n,
+        features.tools,
+        features.stop,
+        features.stop_bytes,
+        features.logit_bias,
+        features.penalties,
+        features.custom_logit_processor,
+        features.return_hidden_states,
+        features.logprobs and (features.top_logprobs, features.stream, features.max_tokens),
+        features.prompt_logprobs >= 0
+        and (features.prompt_logprobs, features.prompt_logprobs_start, features.prompt_bytes),
     )
 
 

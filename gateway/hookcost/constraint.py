@@ -143,6 +143,17 @@ def optional_tag_constraint(value: object, param: str) -> Constraint | None:
     return None if value is None or value == "" else tag_constraint(value, param)
 
 
+def canonical(constraint: Constraint) -> bytes:
+    """The bytes by which a grammar is told from another: its kind, and compact JSON in the client's order of keys.
+
+    Empty where the value is nested more than 254 levels deep, which `orjson` does not write and no engine should see.
+    """
+    try:
+        return constraint.kind.encode() + b":" + orjson.dumps(constraint.value)
+    except orjson.JSONEncodeError:
+        return b""
+
+
 _STRUCTURED = {
     "json": optional_schema_constraint,
     "regex": _regex,

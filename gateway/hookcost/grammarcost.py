@@ -6,8 +6,6 @@ So it can be remembered. Joins the bills to the prices; owns the grammar's key a
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 
-import orjson
-
 from gateway.hookcost.bill import Bill
 from gateway.hookcost.classification import Refusal
 from gateway.hookcost.constraint import MAX_GRAMMAR_BYTES, Constraint
@@ -42,17 +40,6 @@ class GrammarCost:
     shape: str
     heavy: str | None = None
     refusal: Refusal | None = None
-
-
-def canonical(constraint: Constraint) -> bytes:
-    """The bytes by which a grammar is told from another: compact JSON in the client's order of keys, or the source.
-
-    Empty where the value is nested more than 254 levels deep, which `orjson` does not write and no engine should see.
-    """
-    try:
-        return constraint.kind.encode() + b":" + orjson.dumps(constraint.value)
-    except orjson.JSONEncodeError:
-        return b""
 
 
 _NAMELESS = frozenset(("open_object_names", "open_name_bytes", "literal_bytes", "enum_bytes", "pattern_literals"))

@@ -6,7 +6,7 @@ Owns where each dialect keeps its prompt, tools, output format and sampling para
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gateway.hookcost.constraint import Constraint, format_constraint, tools_constraint
+from gateway.hookcost.constraint import Constraint, canonical, format_constraint, tools_constraint
 from gateway.hookcost.features import Api, Features, Grammar
 from gateway.hookcost.prompt import content_bytes, messages_bytes, prompts_of, text_bytes
 from gateway.hookcost.sampling import Sampling, read_sampling
@@ -26,10 +26,14 @@ _STRONGEST = (
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one body asks for."""
+    """What one body asks for.
+
+    texts: the `constraint.canonical` form of each constraint.
+    """
 
     features: Features
     constraints: tuple[Constraint, ...]
+    texts: tuple[bytes, ...]
     stop_regex: tuple[str, ...] = ()
     largest_token_id: int = -1
 
@@ -66,12 +70,15 @@ def read_body(api: Api, body: Mapping[str, object], body_bytes: int) -> Reading:
         if output is not None:
             _add(sampling, format_constraint(output.get("format"), "output_config.format"))
     _settle_prompt_logprobs(api, sampling)
+    constraints = tuple(sampling.constraints)
+    spelled = tuple([canonical(constraint) for constraint in constraints])
     return Reading(
         Features(
             api=api,
             model=text(body.get("model"), "model"),
             stream=boolean(body.get("stream"), "stream"),
             grammar=_kind_of(sampling.constraints),
+            grammar_bytes=sum([len(text) for text in spelled]),
             tools=len(tools),
             logprobs=sampling.logprobs,
             top_logprobs=sampling.top_logprobs if sampling.logprobs else 0,
@@ -93,7 +100,8 @@ def read_body(api: Api, body: Mapping[str, object], body_bytes: int) -> Reading:
             body_bytes=body_bytes,
             rid_given=bool(texts(body.get("rid"), "rid")),
         ),
-        tuple(sampling.constraints),
+        constraints,
+        spelled,
         tuple(sampling.stop_regex),
         sampling.largest_token_id,
     )
