@@ -372,6 +372,40 @@ async def test_an_early_response_reaches_a_client_that_is_still_sending(close: b
         await gateway.finished()
 
 
+async def test_a_response_that_ends_with_the_connection_is_whole_though_the_request_was_not_taken() -> None:
+    over = asyncio.Event()
+
+    async def script(served: Served) -> None:
+        await served.read_until(b"\r\n\r\n")
+        served.writer.transport.pause_reading()
+        await served.send(b"HTTP/1.1 413 Too Large\r\n\r\nno")
+        served.writer.write_eof()
+        await over.wait()
+
+    async with wire(script) as gateway:
+        client = await gateway.client()
+        message = await client.ask(post(bytes(30_000_000)))
+        assert (message.status, message.body) == (413, b"no")
+        over.set()
+
+
+async def test_a_connection_on_which_a_request_is_still_going_out_is_not_used_for_another() -> None:
+    over = asyncio.Event()
+
+    async def script(served: Served) -> None:
+        await served.read_until(b"\r\n\r\n")
+        served.writer.transport.pause_reading()
+        await served.send(OK)
+        await over.wait()
+
+    async with wire(script) as gateway:
+        client = await gateway.client()
+        assert (await client.ask(post(bytes(30_000_000)))).body == b"ok"
+        assert (await client.ask(GET)).body == b"ok"
+        assert gateway.connections_made == 2
+        over.set()
+
+
 async def test_a_response_that_begins_in_the_upload_and_ends_after_it() -> None:
     async def script(served: Served) -> None:
         await served.read_until(b"begin")

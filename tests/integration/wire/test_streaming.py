@@ -136,6 +136,29 @@ async def test_a_slow_upstream_stops_an_upload_that_is_streamed_through() -> Non
         await uploading
 
 
+async def test_what_is_sent_behind_a_request_waits_until_it_is_answered() -> None:
+    go_on, taken = asyncio.Event(), asyncio.Event()
+
+    async def script(served: Served) -> None:
+        served.writer.transport.pause_reading()
+        await go_on.wait()
+        served.writer.transport.resume_reading()
+        await served.request()
+        await until(lambda: any(connection.reading_paused for connection in gateway.server.connections))
+        taken.set()
+        await served.send(OK)
+        await served.request()
+        await served.send(OK)
+
+    async with wire(script) as gateway:
+        client = await gateway.client()
+        client.writer.write(post(bytes(16 * MIB)) + post(bytes(16 * MIB)))
+        await until(lambda: any(connection.reading_paused for connection in gateway.server.connections))
+        go_on.set()
+        await taken.wait()
+        assert [(await client.response()).body for _ in range(2)] == [b"ok", b"ok"]
+
+
 async def test_an_upload_waits_in_the_client_while_nobody_has_been_chosen_to_take_it() -> None:
     size = 32 * MIB
     async with wire(answering(OK), buffering=False, on_handle=lambda exchange: None) as gateway:

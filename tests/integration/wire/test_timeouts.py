@@ -111,26 +111,6 @@ async def test_an_upstream_that_does_not_take_the_request_is_a_gateway_timeout()
         assert b"took nothing of the request body" in message.body
 
 
-async def test_what_waits_unread_does_not_shorten_the_time_of_the_running_request() -> None:
-    go_on = asyncio.Event()
-
-    async def script(served: Served) -> None:
-        served.writer.transport.pause_reading()
-        await go_on.wait()
-        served.writer.transport.resume_reading()
-        while True:
-            await served.request()
-            await asyncio.sleep(0.7)  # longer than the limit for bodies, which is not what this is about
-            await served.send(OK)
-
-    async with wire(script, buffering=False, timeouts=quick(body_s=0.5, first_byte_s=10)) as gateway:
-        client = await gateway.client()
-        client.writer.write(post(bytes(1_000_000)) + post(bytes(500_000)))
-        await gateway.handler.until(lambda: bool(gateway.handler.handled))
-        go_on.set()
-        assert [(await client.response()).status for _ in range(2)] == [200, 200]
-
-
 async def test_a_stream_that_stops_between_events_ends_with_an_error_event() -> None:
     async def script(served: Served) -> None:
         await served.request()
