@@ -13,6 +13,7 @@ from gateway.hookcost.ebnf import Ebnf, EbnfBoundError, EbnfError, read_ebnf
 from gateway.hookcost.features import Grammar
 from gateway.hookcost.llguidance import LlguidanceWalk
 from gateway.hookcost.outlines import OutlinesWalk
+from gateway.hookcost.pattern import LOOKAROUND, MALFORMED_GRAMMAR, UNCOMPILABLE
 from gateway.hookcost.regex import Regex, RegexBoundError, RegexError, read_regex
 from gateway.hookcost.schemawalk import SchemaWalk
 from gateway.hookcost.tag import Embedded, embedded
@@ -120,10 +121,10 @@ def _raw_regex(source: str, bill: Bill, vocabulary: Vocabulary, path: Path | Non
         bill.heavy = str(error)
         return
     except RegexError as error:
-        bill.refuse(f"regex: {error} (at character {error.position + 1})", path)
+        bill.refuse(f"{error} (character {error.position + 1})", path, UNCOMPILABLE)
         return
     if regex.backreference or regex.lookaround:
-        bill.refuse("regex: lookaround and backreferences are not supported", path)
+        bill.refuse("lookaround and backreferences are not supported", path, LOOKAROUND)
     if regex.states > _HEAVY_COPIES:
         bill.heavy = f"a regex whose counted repetitions multiply to more than {_HEAVY_COPIES:,}"
     bill.add("raw_regex", 1.0, path)
@@ -164,7 +165,7 @@ def _raw_ebnf(source: str, bill: Bill, path: Path | None) -> None:
         bill.heavy = str(error)
         return
     except EbnfError as error:
-        bill.refuse(f"ebnf: {error}", path)
+        bill.refuse(str(error), path, MALFORMED_GRAMMAR)
         return
     for mechanism, quantity in _ebnf_quantities(ebnf).items():
         if quantity:

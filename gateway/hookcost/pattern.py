@@ -10,10 +10,11 @@ from gateway.hookcost.regex import Regex, RegexBoundError, RegexError, read_rege
 
 MALFORMED = "malformed_schema"
 CONTRADICTION = "contradictory_bounds"
+MALFORMED_GRAMMAR = "malformed_grammar"
 UNCOMPILABLE = "uncompilable_regex"
 LOOKAROUND = "lookaround"
 TOO_MANY_VALUES = "too_many_enum_values"
-FAULTS = (MALFORMED, CONTRADICTION, UNCOMPILABLE, LOOKAROUND, TOO_MANY_VALUES)
+FAULTS = (MALFORMED, MALFORMED_GRAMMAR, CONTRADICTION, UNCOMPILABLE, LOOKAROUND, TOO_MANY_VALUES)
 """What can be wrong with a grammar whatever backend reads it."""
 
 

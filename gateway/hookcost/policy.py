@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from gateway.hookcost.pattern import CONTRADICTION, FAULTS, LOOKAROUND, MALFORMED, TOO_MANY_VALUES, UNCOMPILABLE
+from gateway.hookcost.pattern import (
+    CONTRADICTION,
+    FAULTS,
+    LOOKAROUND,
+    MALFORMED,
+    MALFORMED_GRAMMAR,
+    TOO_MANY_VALUES,
+    UNCOMPILABLE,
+)
 
 REJECT, HEAVY, ALLOW = "reject", "heavy", "allow"
 _ACTIONS = (REJECT, HEAVY, ALLOW)
@@ -18,6 +26,7 @@ _ACTIONS = (REJECT, HEAVY, ALLOW)
 _FAULT_ACTIONS: Mapping[str, str] = MappingProxyType(
     {
         MALFORMED: REJECT,
+        MALFORMED_GRAMMAR: REJECT,
         CONTRADICTION: REJECT,
         UNCOMPILABLE: REJECT,
         LOOKAROUND: REJECT,

@@ -203,7 +203,7 @@ FALLBACK = cost_model_from(
                 "measured_tokens": 151_936,
                 "base": {"compile_ms": 0.8, "step_us": 170},
                 "compile_ms": {"properties": 0.03},
-                "step_us": {"raw_regex": 130, "ebnf_free": 900, "ebnf_nested_loops": 1400, "ebnf_ambiguous": 50_000},
+                "step_us": {"raw_regex": 130, "ebnf_free": 2200, "ebnf_nested_loops": 300, "ebnf_ambiguous": 50_000},
             }
         },
     }
