@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from replica.feed.process import EngineName, FeedProcess
 from replica.recorder.judge import Verdict
-from replica.recorder.recorder import StepRecorder
+from replica.recorder.recorder import StepRecorder, ignore
 from replica.recorder.ring import RingWriter
 from replica.settings import ReplicaSettings
 from replica.watchdog import StepWatchdog
@@ -32,7 +32,7 @@ class Attachment:
             self.ring.close()
 
 
-def attach(settings: ReplicaSettings, name: EngineName, on_verdict: Callable[[Verdict], None]) -> Attachment:
+def attach(settings: ReplicaSettings, name: EngineName, on_verdict: Callable[[Verdict], None] = ignore) -> Attachment:
     """Start recording. `on_verdict` is called on the step thread or the watchdog's and must only take note."""
     for problem in settings.problems:
         log.warning("steplane: %s", problem)

@@ -11,6 +11,8 @@ from replica.recorder.judge import Limits
 
 _T = TypeVar("_T")
 _MIB = 1 << 20
+# A feed listens on its engine's port plus this, unless it is told otherwise.
+FEED_PORT_OFFSET = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,12 @@ class ReplicaSettings:
     sleepless: bool
     trial: bool
     problems: tuple[str, ...]
+
+
+def beside(port: int, rank: int = 0) -> Listen:
+    """Where the feed of an engine on `port` listens by default: this machine alone can reach it."""
+    feed = port + FEED_PORT_OFFSET + rank
+    return Listen("127.0.0.1", feed if feed <= 65535 else 0)
 
 
 def read_settings(environment: Mapping[str, str], default_feed: Listen) -> ReplicaSettings:

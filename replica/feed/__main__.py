@@ -58,7 +58,7 @@ async def serve(arguments: Arguments) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stopping.set)
-    runner = web.AppRunner(feed.app(), access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(feed.app(), access_log=None, shutdown_timeout=0.2)
     await runner.setup()
     link = arguments.engine.link
 

@@ -58,7 +58,7 @@ class StepRecorder:
         self.thread_id = 0
         self.steps = 0
         self.judge = Judge(limits)
-        self.on_verdict: Callable[[Verdict], None] = _ignore
+        self.on_verdict: Callable[[Verdict], None] = ignore
         self._ring = ring
         self._clock = clock
         self._cpu_clock = cpu_clock
@@ -228,5 +228,10 @@ class StepRecorder:
             self._ring.write(encode(Note(0, self._clock(), text)))
 
 
-def _ignore(verdict: Verdict) -> None:
+def silent_recorder() -> StepRecorder:
+    """One that writes nothing and judges nobody."""
+    return StepRecorder(None, Limits(hard_us=0.0, compile_ms=0.0))
+
+
+def ignore(verdict: Verdict) -> None:
     """What an engine does with a verdict until it says otherwise."""

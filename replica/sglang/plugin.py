@@ -17,9 +17,8 @@ from typing import Any
 
 from replica.attachment import attach
 from replica.feed.process import EngineName
-from replica.recorder.judge import Limits
-from replica.recorder.recorder import StepRecorder
-from replica.settings import Listen, ReplicaSettings, read_settings
+from replica.recorder.recorder import StepRecorder, silent_recorder
+from replica.settings import Listen, ReplicaSettings, beside, read_settings
 from replica.sglang import backend
 from replica.sglang.endings import Endings
 from replica.sglang.grammars import GrammarTimers
@@ -30,8 +29,6 @@ log = logging.getLogger("steplane")
 
 _SCHEDULER = "sglang.srt.managers.scheduler"
 _COMPONENTS = "sglang.srt.managers.scheduler_components"
-# The feed listens on the engine's port plus this, and each data-parallel rank on one more.
-FEED_PORT_OFFSET = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +49,7 @@ class Instrument:
         self._endings = Endings()
         # Until the scheduler runs, what is timed is dropped.
         self._missing: list[str] = []
-        self._point_at(StepRecorder(None, Limits(hard_us=0.0, compile_ms=0.0)), sleepless=False)
+        self._point_at(silent_recorder(), sleepless=False)
 
     def _point_at(self, recorder: StepRecorder, *, sleepless: bool) -> None:
         self.recorder = recorder
@@ -240,8 +237,8 @@ def engine_settings(environment: Mapping[str, str], rank: int) -> ReplicaSetting
     """Settings of a scheduler that runs; its feed stands beside the engine's own port, one for each rank."""
     from sglang.srt.runtime_context import get_serving
 
-    port = int(get_serving().port) + FEED_PORT_OFFSET
-    settings = read_settings(environment, Listen("127.0.0.1", port if port <= 65535 else 0))
-    if settings.feed is None or settings.feed.port == 0:
+    default = beside(int(get_serving().port), rank)
+    settings = read_settings(environment, default)
+    if settings.feed is None or settings.feed.port == 0 or settings.feed == default:
         return settings
     return replace(settings, feed=replace(settings.feed, port=settings.feed.port + rank))

@@ -61,6 +61,9 @@ class GrammarPolling:
             done = original(manager)
         for req in done:
             self._left_queue(manager, req, overdue.get(req.rid))
+        if not done and nothing_runs(manager.scheduler):
+            # Nobody waits but those whose grammar it is: no step of theirs.
+            return done
         us = (_now() - start) * 1e6
         self._recorder.hooks.append((None, _POLL, us))
         self._recorder.section(us)
@@ -72,7 +75,7 @@ class GrammarPolling:
         queue = manager.grammar_queue
         shown = [req for req in queue if req.rid in overdue or _settled(req)]
         if not shown:
-            if _nothing_runs(manager.scheduler):
+            if nothing_runs(manager.scheduler):
                 wait([req.grammar for req in queue], timeout=_IDLE_WAIT_S, return_when=FIRST_COMPLETED)
             return []
         kept = [req for req in queue if not (req.rid in overdue or _settled(req))]
@@ -122,7 +125,8 @@ def _settled(req: Any) -> bool:
     return grammar is None or req.finished() or not isinstance(grammar, Future) or grammar.done()
 
 
-def _nothing_runs(scheduler: Any) -> bool:
+def nothing_runs(scheduler: Any) -> bool:
+    """Whether there is no batch whose step a wait would hold up."""
     running = scheduler.running_batch
     return (running is None or running.is_empty()) and not scheduler.waiting_queue and scheduler.chunked_req is None
 

@@ -68,6 +68,7 @@ def _settings(flags: argparse.Namespace) -> Settings:
         model_name=flags.model_name,
         seed=flags.seed,
         forward=ForwardModel(flags.forward_base_us, flags.forward_per_seq_us, flags.forward_per_token_us),
+        feed=flags.feed,
         grammar_backend=flags.grammar_backend,
         any_whitespace=not flags.constrained_json_disable_any_whitespace,
         grammar_poll_s=flags.grammar_poll_ms / 1000,
@@ -106,6 +107,9 @@ def _parser() -> argparse.ArgumentParser:
         type=_not_negative,
         default=default.forward.per_token_us,
         help="µs per prompt token in it",
+    )
+    add(
+        "--feed", default=default.feed, help="step feed: HOST:PORT, auto (1000 above the own port) or off (%(default)s)"
     )
     add("--grammar-backend", choices=("llguidance", "xgrammar"), default=default.grammar_backend)
     add(

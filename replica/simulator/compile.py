@@ -10,6 +10,7 @@ from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from replica.recorder.recorder import StepRecorder
 from replica.simulator.grammar import Grammar, GrammarBackend, GrammarError, GrammarSpec
 from replica.simulator.sequence import Sequence
 from replica.simulator.settings import Settings
@@ -20,7 +21,9 @@ class _Waiting:
     sequence: Sequence
     spec: GrammarSpec
     future: "Future[Grammar]"
+    asked_s: float
     polls: int = 0
+    told: bool = False
 
 
 @dataclass(slots=True)
@@ -34,8 +37,9 @@ class Ready:
 class GrammarCompiler:
     """Gives sequences their grammar, at once from the cache or later through `poll`."""
 
-    def __init__(self, backend: GrammarBackend, settings: Settings) -> None:
+    def __init__(self, backend: GrammarBackend, settings: Settings, recorder: StepRecorder) -> None:
         self._backend = backend
+        self._recorder = recorder
         self._poll_s = settings.grammar_poll_s
         self._max_polls = settings.grammar_max_polls
         self._capacity = settings.grammar_cache
@@ -55,7 +59,8 @@ class GrammarCompiler:
         """
         cached = self._cache.get(spec)
         if cached is None:
-            self._waiting.append(_Waiting(sequence, spec, self._executor.submit(self._backend.compile, spec)))
+            future = self._executor.submit(self._backend.compile, spec)
+            self._waiting.append(_Waiting(sequence, spec, future, time.perf_counter()))
             return None
         self._cache.move_to_end(spec)
         if isinstance(cached, str):
@@ -82,6 +87,7 @@ class GrammarCompiler:
                 self._store(waiting.spec, "Grammar preprocessing timed out")
                 ready.failed.append((waiting.sequence, f"Grammar preprocessing timed out: {waiting.spec.kind}"))
             else:
+                self._judge(waiting)
                 still.append(waiting)
         self._waiting = still
         return ready
@@ -103,17 +109,34 @@ class GrammarCompiler:
         """Stop accepting work. Compiles that run go on until the process ends."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
+    def _judge(self, waiting: _Waiting) -> None:
+        """Hold a grammar that is not ready against the compile limit; whoever hears the verdict aborts the sequence."""
+        if waiting.told:
+            return
+        rid = waiting.sequence.rid
+        verdict = self._recorder.judge.compile(rid, (time.perf_counter() - waiting.asked_s) * 1e3)
+        if verdict is not None:
+            waiting.told = True
+            self._recorder.convict(verdict)
+
     def _settle(self, waiting: _Waiting, ready: Ready) -> None:
+        error = self._fill(waiting, ready)
+        ms = (time.perf_counter() - waiting.asked_s) * 1e3
+        self._recorder.compiled(waiting.sequence.rid, waiting.spec.kind, ms, error)
+
+    def _fill(self, waiting: _Waiting, ready: Ready) -> str | None:
+        """Hand a finished compile on; the reason when it failed."""
         try:
             grammar = waiting.future.result()
         except BaseException as error:  # a Rust panic is no Exception
             reason = str(error) if isinstance(error, GrammarError) else f"Grammar compilation failed: {error}"
             self._store(waiting.spec, reason)
             ready.failed.append((waiting.sequence, f"Failed to compile {waiting.spec.kind} grammar: {reason}"))
-            return
+            return reason
         self._store(waiting.spec, grammar)
         waiting.sequence.grammar = grammar.copy()
         ready.sequences.append(waiting.sequence)
+        return None
 
     def _store(self, spec: GrammarSpec, value: Grammar | str) -> None:
         self._cache[spec] = value

@@ -12,8 +12,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from replica.recorder.judge import Verdict
+from replica.recorder.recorder import StepRecorder, silent_recorder
+from replica.recorder.records import KIND_INDEX, HookKind
 from replica.simulator.compile import GrammarCompiler, Ready
-from replica.simulator.finish import ABORTED, Finish, failed, overloaded, refused
+from replica.simulator.finish import ABORTED, Finish, failed, over_budget, overloaded, refused
 from replica.simulator.forward import Forward, sharpen_timer
 from replica.simulator.grammar import GrammarBackend, GrammarError
 from replica.simulator.hooks import Hook, HookTime, StepObserver, StepRecord
@@ -25,19 +28,24 @@ from replica.simulator.settings import Settings
 from replica.simulator.vocabulary import Vocabulary
 
 _now = time.perf_counter
+# The recorder's numbers of hook kinds, whose names are ours.
+_INDEX: dict[str, int] = {kind.value: index for kind, index in KIND_INDEX.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class _Abort:
-    """Names one sequence, or all whose id starts with `rid`, or all."""
+    """Names one sequence, or all whose id starts with `rid`, or all. With a `reason` `rid` is meant as it stands."""
 
     sequence: Sequence | None = None
     rid: str = ""
     everything: bool = False
+    reason: str = ""
 
     def means(self, sequence: Sequence) -> bool:
         if self.sequence is not None:
             return sequence is self.sequence
+        if self.reason:
+            return sequence.rid == self.rid
         return self.everything or (self.rid != "" and sequence.rid.startswith(self.rid))
 
 
@@ -83,7 +91,10 @@ class Engine:
         vocabulary: Vocabulary,
         backend: GrammarBackend,
         ship: Callable[[list[Output]], None],
+        recorder: StepRecorder | None = None,
     ) -> None:
+        self.recorder = recorder or silent_recorder()
+        self.recorder.on_verdict = self._judged
         self.load = EngineLoad()
         self.forward = Forward(settings.forward)
         self.sampler = Sampler(vocabulary, settings.seed, settings.reply_tokens)
@@ -91,7 +102,7 @@ class Engine:
         self._settings = settings
         self._vocabulary = vocabulary
         self._ship = ship
-        self._compiler = GrammarCompiler(backend, settings)
+        self._compiler = GrammarCompiler(backend, settings, self.recorder)
         self._gatherer = LogprobGatherer(vocabulary)
         self._mask = Mask(vocabulary.size)
         self._inbox: deque[Sequence | _Abort | _FlushCache] = deque()
@@ -118,6 +129,11 @@ class Engine:
     def cancel(self, sequence: Sequence) -> None:
         """End this very sequence: its client has gone."""
         self._post(_Abort(sequence=sequence))
+
+    def _judged(self, verdict: Verdict) -> None:
+        """The recorder, on whichever thread, found a request over a limit."""
+        if verdict.abort:
+            self._post(_Abort(rid=verdict.rid, reason=verdict.reason))
 
     def flush_cache(self) -> None:
         """Forget all compiled grammars."""
@@ -159,6 +175,7 @@ class Engine:
     def _receive(self) -> bool:
         """Take what other threads posted, sleeping while there is nothing to do. False: the engine was closed."""
         with self._wake:
+            self.recorder.step_begins()
             if not (self._running or self._waiting or len(self._compiler)):
                 idle_since = _now()
                 self.load.idle = True
@@ -169,6 +186,7 @@ class Engine:
                 self.load.idle = False
                 self._throughput_from = (self.load.last_step_s, self.load.tokens)
                 self.load.idle_s += self.load.last_step_s - idle_since
+                self.recorder.step_begins()
             messages = list(self._inbox)
             self._inbox.clear()
             closed = self._closed
@@ -204,6 +222,8 @@ class Engine:
             self._take(self._compiler.poll())
             record.poll_us = (_now() - start) * 1e6
             self.load.poll_s += record.poll_us * 1e-6
+            self.recorder.hooks.append((None, _INDEX[HookKind.grammar_poll], record.poll_us))
+            self.recorder.section(record.poll_us)
 
     def _take(self, ready: Ready) -> None:
         self._waiting.extend(ready.sequences)
@@ -225,7 +245,11 @@ class Engine:
                 budget -= chunk
         record.sequences = len(self._running)
         record.prompt_tokens = self._settings.chunked_prefill_size - budget
+        decoding = any(s.output for s in self._running)
+        mode = "decode" if record.prompt_tokens == 0 else "mixed" if decoding else "prefill"
+        self.recorder.batch(mode, record.sequences, record.prompt_tokens)
         record.forward_us = self.forward.run(record.sequences, record.prompt_tokens) * 1e6
+        self.recorder.forward(record.forward_us)
 
     def _hooks(self, record: StepRecord) -> None:
         """The gap that this program is about: every sequence's CPU work, one after the other."""
@@ -241,15 +265,23 @@ class Engine:
                 self._end(sequence, failed(f"{type(error).__name__}: {error}"))
         self._running = [s for s in self._running if s.finish is None]
         record.hooks_us = (_now() - start) * 1e6 - record.sampling_us
+        recorder = self.recorder
+        recorder.current = None
+        first = len(recorder.hooks)
+        recorder.hooks.extend([(rid, _INDEX[hook], us) for rid, hook, us in record.hooks])
+        recorder.rest_of_section(record.hooks_us, first)
+        # Choosing tokens stands for GPU work.
+        recorder.forward(record.sampling_us, record.sampling_us)
 
     def _advance(self, sequence: Sequence, record: StepRecord) -> None:
         """One token for one sequence: mask, sample, accept, log probabilities, stop."""
         grammar, wanted, mask = sequence.grammar, sequence.logprobs, self._mask
-        rid, timed = sequence.rid, record.hooks.append
+        rid, timed, recorder = sequence.rid, record.hooks.append, self.recorder
         prompt_logprobs = logprobs = row = None
         terminated = False
         if wanted is not None and wanted.prompt_start >= 0 and not sequence.output:
             start = _now()
+            recorder.current = (rid, _INDEX[HookKind.prompt_logprobs], start)
             prompt_logprobs = self._gatherer.prompt(sequence.prompt, wanted, sequence.key, self.sampler.logits)
             timed(HookTime(rid, Hook.prompt_logprobs, (_now() - start) * 1e6))
         if grammar is None:
@@ -257,8 +289,10 @@ class Engine:
             token = self.sampler.plain(sequence)
         else:
             start = _now()
+            recorder.current = (rid, _INDEX[HookKind.grammar_fill], start)
             grammar.fill(mask)
             filled = _now()
+            recorder.current = None
             timed(HookTime(rid, Hook.grammar_fill, (filled - start) * 1e6))
             start = filled
             token = self.sampler.masked(sequence, mask)
@@ -269,7 +303,9 @@ class Engine:
         sampled = _now()
         record.sampling_us += (sampled - start) * 1e6
         if grammar is not None:
+            recorder.current = (rid, _INDEX[HookKind.grammar_accept], sampled)
             terminated = grammar.accept(token)
+            recorder.current = None
             timed(HookTime(rid, Hook.grammar_accept, (_now() - sampled) * 1e6))
         if wanted is not None and row is not None:
             start = _now()
@@ -280,6 +316,7 @@ class Engine:
         matched = None
         if sequence.stop is not None:
             start = _now()
+            recorder.current = (rid, _INDEX[HookKind.stop], start)
             check = sequence.stop.check(sequence.output)
             timed(HookTime(rid, Hook.stop, (_now() - start) * 1e6))
             matched, hold = check.matched, check.hold
@@ -303,7 +340,7 @@ class Engine:
     def _abort(self, abort: _Abort) -> None:
         for sequence in [*self._running, *self._waiting, *self._compiler.sequences()]:
             if abort.means(sequence):
-                self._end(sequence, ABORTED)
+                self._end(sequence, over_budget(abort.reason) if abort.reason else ABORTED)
                 self._compiler.drop(sequence)
         self._running = [s for s in self._running if s.finish is None]
         self._waiting = deque(s for s in self._waiting if s.finish is None)

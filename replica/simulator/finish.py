@@ -37,5 +37,10 @@ def refused(message: str) -> Finish:
     return Finish("abort", message=message, status=400, error_type="BadRequestError")
 
 
+def over_budget(message: str) -> Finish:
+    """The request's hooks held the others up, or its grammar took too long to compile; `message` says which."""
+    return Finish("abort", message=message, status=503, error_type="step_budget_exceeded")
+
+
 def overloaded(message: str) -> Finish:
     return Finish("abort", message=message, status=503, error_type="ServiceUnavailable")

@@ -11,6 +11,10 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from replica.attachment import Attachment, attach
+from replica.feed.process import EngineName
+from replica.settings import beside, read_settings
+from replica.simulator import __version__
 from replica.simulator.engine import Engine
 from replica.simulator.frontend import FrontEnd
 from replica.simulator.grammar import GrammarBackend
@@ -50,7 +54,9 @@ async def serve(
     loop = asyncio.get_running_loop()
     metrics = Metrics(settings)
     frontend = FrontEnd(settings, vocabulary, metrics, loop)
-    engine = Engine(settings, vocabulary, backend, frontend.ship)
+    sock = listen.open()
+    recording = _record(settings.feed, sock.getsockname()[1])
+    engine = Engine(settings, vocabulary, backend, frontend.ship, recording.recorder)
     frontend.engine = engine
     metrics.attach(engine, settings)
     admin = Admin(frontend)
@@ -67,7 +73,6 @@ async def serve(
         loop.add_signal_handler(number, stop.set)
     if parent is not None:
         watch_parent(parent, stop.set, loop)
-    sock = listen.open()
     await runner.setup()
     engine.start()
     try:
@@ -80,6 +85,13 @@ async def serve(
         _end_within(_LIMIT_S)
         await runner.cleanup()
         engine.close(_SHUTDOWN_S)
+        recording.close()
+
+
+def _record(feed: str, port: int) -> Attachment:
+    """Measure the engine as a real one is measured, `STEPLANE_*` variables included; `feed` as STEPLANE_FEED_LISTEN."""
+    environment = os.environ | ({"STEPLANE_FEED_LISTEN": feed} if feed != "auto" else {})
+    return attach(read_settings(environment, beside(port)), EngineName("steplane-simulator", __version__))
 
 
 def _end_within(seconds: float) -> None:

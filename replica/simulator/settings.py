@@ -20,6 +20,8 @@ class Settings:
     model_name: str = "steplane-simulator"
     seed: int = 0
     forward: ForwardModel = ForwardModel()
+    feed: str = "off"
+    """Where the step feed listens: `HOST:PORT`, `auto` (1000 above the replica's own port) or `off`."""
     grammar_backend: str = "llguidance"
     any_whitespace: bool = False
     """JSON grammars admit free whitespace between tokens (SGLang's default; off here: weak models loop on it)."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from replica.recorder.recorder import silent_recorder
 from replica.simulator.compile import GrammarCompiler
 from replica.simulator.grammar import Grammar, GrammarError, GrammarSpec
 from replica.simulator.hooks import Hook
@@ -256,7 +257,7 @@ def slow(backend: Any) -> Any:
 
 
 def compiler(slow: SlowBackend, **changes: Any) -> GrammarCompiler:
-    return GrammarCompiler(slow, Settings(**{"grammar_poll_s": 0.002, **changes}))
+    return GrammarCompiler(slow, Settings(**{"grammar_poll_s": 0.002, **changes}), silent_recorder())
 
 
 def test_a_poll_waits_no_longer_than_its_interval_and_yields_what_is_ready(slow: SlowBackend, rig: Rig) -> None:
