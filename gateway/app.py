@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from typing import cast
 
 import structlog
 from aiohttp import web
@@ -58,6 +59,7 @@ class Gateway:
                 for replica, pool in replicas.items()
             ],
             clock=loop.time,
+            last_progress=lambda replica: links[cast(Replica, replica)].upstream.last_read_at,
         )
         proxy = Proxy(self.router, links, classifier, metrics, self._aborts, self._health)
         self._server = Server(proxy, Limits(**config.limits.model_dump()), timeouts)

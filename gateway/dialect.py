@@ -3,13 +3,21 @@
 Pure. The facts are of SGLang 0.5.23 (entrypoints/openai/protocol.py, managers/io_struct.py), run as well as read.
 """
 
+import re
+
 import orjson
 
 from gateway.hookcost.features import Api, Features
 from gateway.wire.message import error_document
 
-_ID_FIELDS = {Api.chat: "rid", Api.completions: "rid", Api.generate: "rid", Api.responses: "request_id"}
+_ID_FIELDS = {
+    Api.chat: b'"rid":"',
+    Api.completions: b'"rid":"',
+    Api.generate: b'"rid":"',
+    Api.responses: b'"request_id":"',
+}
 """The body field that sets SGLang's request id; `/v1/messages` has none."""
+_EMPTY_OBJECT = re.compile(rb"\s*\}")
 
 
 def spliced(body: bytes, features: Features, engine: str, engine_id: str) -> bytes | None:
@@ -18,12 +26,12 @@ def spliced(body: bytes, features: Features, engine: str, engine_id: str) -> byt
     With duplicate keys the last one wins in the engine's parser, so a client's own id is never overridden. `body` must
     be a JSON object; every byte of it is kept.
     """
-    name = _ID_FIELDS.get(features.api) if engine == "sglang" else None
-    if name is None or features.rid_given:
+    field = _ID_FIELDS.get(features.api) if engine == "sglang" else None
+    if field is None or features.rid_given:
         return None
     start = body.index(b"{") + 1
-    comma = b"" if body[start:].lstrip().startswith(b"}") else b","
-    return b'%b"%b":"%b"%b%b' % (body[:start], name.encode(), engine_id.encode(), comma, body[start:])
+    comma = b'"' if _EMPTY_OBJECT.match(body, start) else b'",'
+    return b"".join((body[:start], field, engine_id.encode(), comma, body[start:]))
 
 
 def engine_ids(features: Features, engine: str, engine_id: str) -> tuple[str, ...]:

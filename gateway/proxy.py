@@ -4,9 +4,11 @@ The handler of the data plane: joins `wire` to `hookcost` and `routing` and owns
 request on the event loop, so what can be computed once per rule, replica or path is kept.
 """
 
+import asyncio
 import os
 import re
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
@@ -15,14 +17,16 @@ import structlog
 from gateway.control.metrics import Metrics
 from gateway.dialect import engine_ids, error_events, spliced
 from gateway.hookcost import Classification, Classifier, api_of
+from gateway.hookcost.classify import INLINE_BYTES
 from gateway.hookcost.cost import FREE
 from gateway.hookcost.features import Api, Features
 from gateway.routing.replica import Replica
 from gateway.routing.request import RouteRequest
 from gateway.routing.router import Decision, Router
-from gateway.wire.exchange import Exchange
+from gateway.wire.exchange import Exchange, State
 from gateway.wire.failure import Failure, FailureKind
 from gateway.wire.message import error_reply
+from gateway.wire.requesthead import RequestHead
 from gateway.wire.upstream import Upstream
 
 log = structlog.get_logger("steplane.proxy")
@@ -56,23 +60,36 @@ class Link:
     response_line: bytes
 
 
-@dataclass(slots=True, eq=False)
+class Door:
+    """What is the same for all requests with one head; kept with it."""
+
+    __slots__ = ("api", "generates", "method", "path")
+
+    def __init__(self, head: RequestHead) -> None:
+        self.method = head.method.decode("ascii")
+        self.path = head.path
+        self.api = api_of(head.path)
+        self.generates = head.method in _GENERATING_METHODS and self.api is not Api.other
+
+
 class Call:
-    """What the gateway knows of one exchange beyond its bytes."""
+    """What the gateway knows of one exchange beyond its bytes.
 
-    request: RouteRequest
-    engine_id: str
-    decision: Decision | None = None
-    link: Link | None = None
-    """Of the running attempt; its replica counts this exchange as in flight."""
-    tried: list[Replica] = field(default_factory=list)
-    attempts: int = 0
-    stale_retried: bool = False
+    link:  of the running attempt; its replica counts this exchange as in flight.
+    tried: replicas that failed.
+    """
 
-    @property
-    def features(self) -> Features:
-        """What the request asks for."""
-        return self.request.classification.features
+    __slots__ = ("attempts", "decision", "engine_id", "features", "link", "request", "stale_retried", "tried")
+
+    def __init__(self, request: RouteRequest, engine_id: str) -> None:
+        self.request = request
+        self.features = request.classification.features
+        self.engine_id = engine_id
+        self.decision: Decision | None = None
+        self.link: Link | None = None
+        self.tried: tuple[Replica, ...] = ()
+        self.attempts = 0
+        self.stale_retried = False
 
 
 class Proxy:
@@ -89,39 +106,61 @@ class Proxy:
     ) -> None:
         self._router = router
         self._links = links
-        self._classify = classifier.classify
+        self._classifier = classifier
+        self._loop = asyncio.get_running_loop()
         self._metrics = metrics
         self._aborter = aborter
         self._refusals = refusals
         self._ids = count(1)
         self._id_prefix = os.urandom(6).hex()
-        self._decision_lines: dict[tuple[str, str], bytes] = {}
+        self._decision_lines: dict[Decision, bytes] = {}
 
     # --- wire.Handler
 
     def buffers(self, exchange: Exchange) -> bool:
         """Requests for generation are read whole, everything else streams through."""
-        return exchange.method in _GENERATING_METHODS and api_of(exchange.path) is not Api.other
+        return _door(exchange.head).generates
 
     def handle(self, exchange: Exchange) -> None:
         """Classify and route."""
-        path = exchange.path
         engine_id = f"{self._id_prefix}-{next(self._ids):x}"
         request_id = exchange.request_id
         if not request_id or not _REQUEST_ID.fullmatch(request_id):
             exchange.request_id = request_id = engine_id.encode()
         exchange.response_lines = b"x-request-id: %b\r\n" % request_id
-        if exchange.buffered and exchange.method in _GENERATING_METHODS:
-            classification = self._classify(path, exchange.body)
-            refusal = classification.refusal
-            if refusal is not None:
-                self._metrics.refused(refusal.code)
-                exchange.reply(error_reply(refusal.status, refusal.message, refusal.code, param=refusal.param))
-                return
+        door = _door(exchange.head)
+        if not (exchange.buffered and door.generates):
+            self._route(exchange, door, engine_id, _PASSED_THROUGH)
+        elif len(exchange.body) <= INLINE_BYTES:
+            self._route(exchange, door, engine_id, self._classifier.classify(door.path, exchange.body))
         else:
-            classification = _PASSED_THROUGH
-        request = RouteRequest(exchange.method.decode("ascii"), path, classification)
-        call = exchange.context = Call(request, engine_id)
+            turns = self._classifier.classify_in_turns(door.path, exchange.body)
+            self._loop.call_soon(self._take_turn, exchange, door, engine_id, turns)
+
+    def _take_turn(
+        self, exchange: Exchange, door: Door, engine_id: str, turns: Generator[None, None, Classification]
+    ) -> None:
+        """Go on with a large body, and let others have the loop in between."""
+        if exchange.state == State.done:
+            return
+        try:
+            next(turns)
+        except StopIteration as done:
+            self._route(exchange, door, engine_id, done.value)
+        except Exception:
+            log.exception("classification_failed", path=door.path)
+            message = "the gateway failed to handle this request; see its log"
+            exchange.reply(error_reply(500, message, "internal_error"))
+        else:
+            self._loop.call_soon(self._take_turn, exchange, door, engine_id, turns)
+
+    def _route(self, exchange: Exchange, door: Door, engine_id: str, classification: Classification) -> None:
+        refusal = classification.refusal
+        if refusal is not None:
+            self._metrics.refused(refusal.code)
+            exchange.reply(error_reply(refusal.status, refusal.message, refusal.code, param=refusal.param))
+            return
+        call = exchange.context = Call(RouteRequest(door.method, door.path, classification), engine_id)
         self._attempt(exchange, call)
 
     def failed(self, exchange: Exchange, failure: Failure) -> None:
@@ -141,7 +180,7 @@ class Proxy:
             return
         if failure.kind is FailureKind.connect_failed:
             self._refusals.report_refused(replica)
-        call.tried.append(replica)
+        call.tried = (*call.tried, replica)
         if call.attempts < _MAX_ATTEMPTS and failure.repeatable and exchange.replayable:
             self._attempt(exchange, call, failure)
         else:
@@ -211,10 +250,16 @@ class Proxy:
         exchange.reply(error_reply(failure.status, failure.detail, f"upstream_{failure.kind.value}"))
 
     def _lines_of(self, decision: Decision) -> bytes:
-        assert decision.pool is not None
-        key = decision.rule, decision.pool.name
-        lines = self._decision_lines.get(key)
+        lines = self._decision_lines.get(decision)
         if lines is None:
-            lines = b"x-steplane-pool: %b\r\nx-steplane-route: %b\r\n" % (key[1].encode(), key[0].encode())
-            self._decision_lines[key] = lines
+            assert decision.pool is not None
+            pool, rule = decision.pool.name.encode(), decision.rule.encode()
+            lines = self._decision_lines[decision] = b"x-steplane-pool: %b\r\nx-steplane-route: %b\r\n" % (pool, rule)
         return lines
+
+
+def _door(head: RequestHead) -> Door:
+    door: Door | None = head.note
+    if door is None:
+        door = head.note = Door(head)
+    return door

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import structlog
 
@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 log = structlog.get_logger("steplane.wire")
 
 
-class ClientConnection(asyncio.Protocol):
-    """One client connection."""
+class ClientConnection:
+    """One client connection.
+
+    An asyncio.Protocol in all but ancestry: a class compiled by mypyc is fast only if its bases are compiled, too.
+    """
 
     __slots__ = (
         "_body_remaining",
@@ -429,6 +432,6 @@ class ClientConnection(asyncio.Protocol):
 _FAILED = "the gateway failed to handle this request; see its log"
 _LEFT = frozenset((7, 8))
 """Linux's TCP_CLOSE (after a reset) and TCP_CLOSE_WAIT (after a FIN)."""
-_NEVER = float("inf")
-_UNREAD_HIGH_WATER = 64 * 1024
+_NEVER: Final = float("inf")
+_UNREAD_HIGH_WATER: Final = 64 * 1024
 """Pipelined bytes kept for one client; reading on below it is what notices that the client has gone."""

