@@ -55,10 +55,9 @@ def without_length(head: bytes) -> tuple[bytes, int]:
 
 
 def unusual_length(head: bytes) -> int:
-    """The `content-length` of a head that has a valid one in whatever spelling."""
+    """The `content-length` of a head that has one in whatever spelling, -1 if it is empty."""
     match = _ANY_LENGTH.search(head)
-    assert match is not None
-    return int(match[1])
+    return -1 if match is None else int(match[1])
 
 
 def status_line(status: int) -> bytes:

@@ -90,9 +90,11 @@ class RequestHeads:
         if head is None:
             head = self._varied(key) or self._learned(key, data)
             if head.has_length and length < 0:
-                return head, unusual_length(data)
+                length = unusual_length(data)
+                if length < 0:
+                    raise RefusedError(_bad("content-length is empty"))  # equal to a known head without its digits
         elif length < 0 and head.has_length:
-            raise RefusedError(_bad("content-length is empty"))  # equal to a known head without its digits
+            raise RefusedError(_bad("content-length is empty"))
         return head, length
 
     def _varied(self, key: bytes) -> RequestHead | None:
@@ -105,8 +107,11 @@ class RequestHeads:
         headers: Headers = []
         lines = [base.lines]
         request_id = base.request_id
+        names = {name.lower() for name, _ in base.headers}
         for line in new:
             name, _, value = line.partition(b":")
+            if name.lower() in names:
+                return None  # the order of equal names means something
             value = value.strip(b" \t")
             headers.append((name, value))
             if name.lower() == b"x-request-id":

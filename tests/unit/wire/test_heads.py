@@ -81,6 +81,23 @@ def test_the_headers_of_a_known_head_have_no_length_that_was_another_request_s()
     assert head.header(b"x") == b"1"
 
 
+@pytest.mark.parametrize("other", [b"y: 1\r\n", b"x-request-id: 7\r\n"])
+def test_an_empty_length_beside_a_line_that_is_new_is_refused(other: bytes) -> None:
+    heads = RequestHeads()
+    heads.read(request(b"content-length: 5"))
+    with pytest.raises(RefusedError):
+        heads.read(request(other + b"content-length: "))
+
+
+@pytest.mark.parametrize("lines", [b"x: 0\r\nx: 1", b"x: 1\r\nX: 0", b"x: 2\r\nx: 1\r\nx: 0"])
+def test_headers_of_one_name_keep_their_order_beside_a_known_head(lines: bytes) -> None:
+    heads = RequestHeads()
+    heads.read(b"GET / HTTP/1.1\r\nhost: a\r\nx: 1\r\n\r\n")
+    for _ in range(2):
+        head, _ = heads.read(b"GET / HTTP/1.1\r\nhost: a\r\n%b\r\n\r\n" % lines)
+        assert head.lines == b"host: a\r\n%b\r\n" % lines
+
+
 def test_a_server_that_sends_an_empty_length_is_not_believed_after_a_good_one() -> None:
     heads = ResponseHeads()
     assert heads.read(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n")[1] == 5
