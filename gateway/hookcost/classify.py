@@ -24,13 +24,14 @@ from gateway.hookcost.signature import bucket, digest
 from gateway.hookcost.skim import Skimmed, skim
 from gateway.hookcost.values import MalformedError
 
-INLINE_BYTES = 32 * 1024
-"""A body up to this size is classified within 2 ms whatever is in it; larger ones are for
-`Classifier.classify_in_turns`."""
+INLINE_BYTES = 128 * 1024
+"""A body up to this size is parsed at once, in less than a millisecond."""
 
-_SLICE_NODES = 400
-"""Nodes of a schema between two turns of the event loop: about a millisecond."""
-_ALL_NODES = 1 << 30
+_AT_ONCE_GRAMMAR_BYTES = 4 * 1024
+"""Grammars of so many bytes in all are read at once when they have not been seen."""
+_SLICE_WORK = 250
+"""Units of a schema walk between two turns of the event loop: about half a millisecond."""
+_ALL_AT_ONCE = 1 << 30
 _LIMITS = frozenset(("max_tokens", "max_completion_tokens"))
 _SPECIAL = (SAMPLING_KEYS - _LIMITS) | {
     "extra_body",
@@ -52,6 +53,10 @@ _OUTCOMES = 64
 """Combinations of other hooks that are remembered with one grammar."""
 _MODEL_CHARS = 128
 """Longer model names share one shape: the name is the client's, and the cache keeps it."""
+
+
+Turns = Generator[None, None, Classification]
+"""A classification in the making: each `next()` is one turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +104,29 @@ class Classifier:
         self._shapes: dict[object, str] = {}
 
     def classify(self, path: str, body: bytes) -> Classification:
-        """Features, predicted cost and signatures of one request; never raises. Linear in the body: see
-        `INLINE_BYTES`."""
+        """Features, predicted cost and signatures of one request; never raises.
+
+        Takes as long as it takes: an event loop asks `begin`.
+        """
+        begun = self._begin(path, body, _ALL_AT_ONCE)
+        return begun if isinstance(begun, Classification) else _at_once(begun)
+
+    def begin(self, path: str, body: bytes) -> Classification | Turns:
+        """The same without holding the caller up: at once where that takes less than 2 ms, else in turns.
+
+        Plain requests and grammars seen before are classified at once. A turn takes about a millisecond; between turns
+        the caller does other work.
+
+        Drive turns with `next()` until `StopIteration`, whose value is the classification, or by `yield from`.
+        """
+        if len(body) > INLINE_BYTES and api_of(path) is not Api.other:
+            return self._in_turns(api_of(path), body)
+        return self._begin(path, body, _AT_ONCE_GRAMMAR_BYTES)
+
+    def _begin(self, path: str, body: bytes, at_once_bytes: int) -> Classification | Turns:
         api = api_of(path)
         if api is Api.other:
-            return self._passed_through(len(body))
+            return Classification(Features(body_bytes=len(body)), FREE, self._shape(("other",)))
         data = parse(body)
         if isinstance(data, Refusal):
             return self._refused(Features(api=api, body_bytes=len(body)), data)
@@ -115,33 +138,29 @@ class Classifier:
         try:
             reading = read_body(api, data, len(body))
         except MalformedError as error:
-            refusal = Refusal(400, "invalid_value", error.message, error.param)
-            return self._refused(Features(api=api, body_bytes=len(body)), refusal)
-        return self._seen(reading) or _at_once(self._predicted(reading, None, _ALL_NODES))
+            return self._malformed(api, body, error)
+        seen = self._seen(reading)
+        if seen is not None:
+            return seen
+        if reading.features.grammar_bytes > at_once_bytes:
+            return self._predicted(reading, None, _SLICE_WORK)
+        return _at_once(self._predicted(reading, None, _ALL_AT_ONCE))
 
-    def classify_in_turns(self, path: str, body: bytes) -> Generator[None, None, Classification]:
-        """The same for a body of any size, in turns of about a millisecond: the caller does something else at each
-        yield.
-
-        Use it as `classification = yield from ...`, or drive it with `next()` until `StopIteration`, whose value it is.
-        """
-        api = api_of(path)
-        if len(body) <= INLINE_BYTES or api is Api.other:
-            return self.classify(path, body)
+    def _in_turns(self, api: Api, body: bytes) -> Turns:
         skimmed = yield from skim(body, prompt_text=api is Api.generate)
         if isinstance(skimmed, Refusal):
             return self._refused(Features(api=api, body_bytes=len(body)), skimmed)
+        yield
         try:
             reading = read_body(api, skimmed.data, len(body))
         except MalformedError as error:
-            refusal = Refusal(400, "invalid_value", error.message, error.param)
-            return self._refused(Features(api=api, body_bytes=len(body)), refusal)
+            return self._malformed(api, body, error)
         yield
-        reading = _with_prompt(reading, skimmed)
-        return (yield from self._predicted(reading, skimmed.heavy, _SLICE_NODES))
+        return (yield from self._predicted(_with_prompt(reading, skimmed), skimmed.heavy, _SLICE_WORK))
 
-    def _passed_through(self, body_bytes: int) -> Classification:
-        return Classification(Features(body_bytes=body_bytes), FREE, self._shape(("other",)))
+    def _malformed(self, api: Api, body: bytes, error: MalformedError) -> Classification:
+        refusal = Refusal(400, "invalid_value", error.message, error.param)
+        return self._refused(Features(api=api, body_bytes=len(body)), refusal)
 
     def _refused(self, features: Features, refusal: Refusal) -> Classification:
         return Classification(features, FREE, self._shape(("refused", refusal.code)), refusal=refusal)
@@ -158,9 +177,7 @@ class Classifier:
             return None
         return Classification(reading.features, outcome.cost, outcome.signature, outcome.key, outcome.by_backend)
 
-    def _predicted(
-        self, reading: Reading, heavy: str | None, slice_nodes: int
-    ) -> Generator[None, None, Classification]:
+    def _predicted(self, reading: Reading, heavy: str | None, slice_work: int) -> Turns:
         refusal = refusal_of(reading, self._policy)
         if refusal is not None:
             return self._refused(reading.features, refusal)
@@ -168,7 +185,7 @@ class Classifier:
         for constraint, text in zip(reading.constraints, reading.texts, strict=True):
             grammar = self._grammars.get(text)
             if grammar is None:
-                grammar = _Known((yield from self._pricer.price(constraint, text, slice_nodes)))
+                grammar = _Known((yield from self._pricer.price(constraint, text, slice_work)))
                 self._grammars.put(text, grammar)
             if grammar.cost.refusal is not None:
                 return self._refused(reading.features, grammar.cost.refusal)
@@ -226,7 +243,7 @@ class Classifier:
         return known
 
 
-def _at_once(turns: Generator[None, None, Classification]) -> Classification:
+def _at_once(turns: Turns) -> Classification:
     """Runs turns one after the other."""
     while True:
         try:

@@ -36,13 +36,13 @@ class GrammarReader:
     backend: str
     vocabulary: Vocabulary
 
-    def read(self, constraint: Constraint, slice_nodes: int) -> Generator[None, None, Bill]:
-        """The bill of a grammar; yields after every `slice_nodes` nodes of a schema, to let other work go between."""
+    def read(self, constraint: Constraint, slice_work: int) -> Generator[None, None, Bill]:
+        """The bill of a grammar; yields after every `slice_work` units of a walk, to let other work go between."""
         kind, value = constraint.kind, constraint.value
         if kind is Grammar.json_schema and not isinstance(value, str):
-            return (yield from self._schema(value, slice_nodes))
+            return (yield from self._schema(value, slice_work))
         if kind is Grammar.json_object:
-            return (yield from self._schema(True, slice_nodes))
+            return (yield from self._schema(True, slice_work))
         bill = Bill()
         if isinstance(value, str) and len(value) > MAX_GRAMMAR_BYTES:
             bill.heavy = f"`{constraint.param}` is a grammar of more than {MAX_GRAMMAR_BYTES // 1024} KiB"
@@ -53,34 +53,34 @@ class GrammarReader:
         elif kind is Grammar.choice and isinstance(value, list):
             _choices(value, bill)
         elif kind is Grammar.tools and isinstance(value, list):
-            yield from self._tools(value, bill, slice_nodes)
+            yield from self._tools(value, bill, slice_work)
         elif kind is Grammar.structural_tag:
-            yield from self._tag(embedded(value), bill, slice_nodes)
+            yield from self._tag(embedded(value), bill, slice_work)
         return bill
 
-    def _schema(self, schema: object, slice_nodes: int) -> Generator[None, None, Bill]:
+    def _schema(self, schema: object, slice_work: int) -> Generator[None, None, Bill]:
         walk = WALKS[self.backend](schema, self.vocabulary)
-        while not walk.step(slice_nodes):
+        while not walk.step(slice_work):
             yield
         return walk.bill
 
-    def _tools(self, schemas: list[object], bill: Bill, slice_nodes: int) -> Generator[None, None, None]:
+    def _tools(self, schemas: list[object], bill: Bill, slice_work: int) -> Generator[None, None, None]:
         """The sum over all tools: one of them is chosen, but all are compiled."""
         for index, schema in enumerate(schemas):
-            part = yield from self._schema(schema, slice_nodes)
+            part = yield from self._schema(schema, slice_work)
             _merge(bill, part, ("tools", index))
             properties = schema.get("properties") if isinstance(schema, dict) else None
             bill.add("tool_properties", float(len(properties)) if isinstance(properties, dict) else 0.0, None)
         if len(schemas) > 1:
             bill.add("union_options", float(len(schemas)), None)
 
-    def _tag(self, parts: Iterable[Embedded] | str, bill: Bill, slice_nodes: int) -> Generator[None, None, None]:
+    def _tag(self, parts: Iterable[Embedded] | str, bill: Bill, slice_work: int) -> Generator[None, None, None]:
         if isinstance(parts, str):
             bill.heavy = parts
             return
         for index, part in enumerate(parts):
             if part.kind is Grammar.json_schema:
-                _merge(bill, (yield from self._schema(part.value, slice_nodes)), ("parts", index))
+                _merge(bill, (yield from self._schema(part.value, slice_work)), ("parts", index))
             elif part.kind is Grammar.regex:
                 _raw_regex(str(part.value), bill, self.vocabulary, Path(None, index))
             elif part.kind is Grammar.ebnf:

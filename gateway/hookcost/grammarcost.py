@@ -56,7 +56,7 @@ class GrammarPricer:
         self._backends = tuple((prices, GrammarReader(prices.name, vocabulary)) for prices in backends)
         self._policy = policy
 
-    def price(self, constraint: Constraint, text: bytes, slice_nodes: int) -> Generator[None, None, GrammarCost]:
+    def price(self, constraint: Constraint, text: bytes, slice_work: int) -> Generator[None, None, GrammarCost]:
         """The cost of a grammar whose `canonical` form is `text`; yields between slices of the work."""
         if not text:
             heavy = f"`{constraint.param}` is nested more than 254 levels deep"
@@ -69,7 +69,8 @@ class GrammarPricer:
         costs: dict[str, BackendCost] = {}
         heavy_reason, refusal, shapes = None, None, []
         for prices, reader in self._backends:
-            bill = yield from reader.read(constraint, slice_nodes)
+            bill = yield from reader.read(constraint, slice_work)
+            yield
             refusal_by_policy, heavy_by_policy = grammar_fault(bill, constraint.param, self._policy)
             refusal = refusal or refusal_by_policy
             heavy_reason = heavy_reason or bill.heavy or heavy_by_policy

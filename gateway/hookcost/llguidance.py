@@ -144,7 +144,8 @@ class LlguidanceWalk(SchemaWalk):
                 self._stack.append((target, depth + 1, Path(path, "$ref"), None))
 
     def _literals(self, values: list[object], path: Path | None) -> None:
-        size = float(sum(len(value) if isinstance(value, str) else 8 for value in values))
+        self._left -= len(values) // 8
+        size = float(sum([len(value) if isinstance(value, str) else 8 for value in values]))
         if size > 64:
             self.bill.add("literal_bytes", size, path)
         else:
@@ -217,6 +218,8 @@ class LlguidanceWalk(SchemaWalk):
         required = schema.get("required", [])
         if not isinstance(properties, dict) or not isinstance(patterns, dict) or not isinstance(required, list):
             bill.refuse("`properties` and `patternProperties` must be objects, `required` an array", path, MALFORMED)
+            return
+        if not self._fits(properties):
             return
         needed = {name for name in required if isinstance(name, str)}
         here = Path(path, "properties")

@@ -46,7 +46,7 @@ class OutlinesWalk(SchemaWalk):
         if "pattern" in schema or "format" in schema:
             bill.add("patterns", 1.0, path)
         properties = schema.get("properties")
-        if isinstance(properties, dict):
+        if isinstance(properties, dict) and self._fits(properties):
             required = schema.get("required")
             needed = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
             optional = sum(name not in needed for name in properties)

@@ -1,7 +1,7 @@
 """The bounded walk over a JSON schema that all backends share: order, depth and size, never what a node means."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 
 from gateway.hookcost.bill import Bill, Path
 from gateway.hookcost.pattern import CONTRADICTION, MALFORMED, PatternBill
@@ -10,39 +10,53 @@ from gateway.hookcost.vocabulary import Vocabulary
 _RANGE = frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"))
 MAX_NODES = 50_000
 MAX_DEPTH = 64
+MAX_PROPERTIES = 1_000
+_PATTERN_WORK = 30
 
 
 class SchemaWalk(ABC):
     """One pass over one schema with a stack of its own; `step` does a slice, so that it can spread over many turns."""
 
-    __slots__ = ("_refs", "_root", "_stack", "_vocabulary", "bill")
+    __slots__ = ("_left", "_refs", "_root", "_stack", "_vocabulary", "bill")
 
     def __init__(self, schema: object, vocabulary: Vocabulary) -> None:
         self.bill = Bill()
         self._vocabulary = vocabulary
         self._root = schema
         self._refs: set[str] = set()
+        self._left = 0
         self._stack: list[tuple[object, int, Path | None, str | None]] = [(schema, 0, None, None)]
 
-    def step(self, nodes: int) -> bool:
-        """Reads up to `nodes` nodes; True when there is nothing left to read."""
+    def step(self, work: int) -> bool:
+        """Does about `work` units of work, a small node being one; True when there is nothing left to read."""
         bill, stack, read = self.bill, self._stack, self._read
-        while stack and nodes > 0:
-            nodes -= 1
+        self._left = work
+        while stack and self._left > 0:
+            self._left -= 1
             bill.nodes += 1
             schema, depth, path, default_type = stack.pop()
             if depth > bill.depth:
                 bill.depth = depth
                 if depth > MAX_DEPTH:
-                    bill.heavy = f"a schema nested more than {MAX_DEPTH} deep"
-                    stack.clear()
+                    self._give_up(f"a schema nested more than {MAX_DEPTH} deep")
                     break
             if bill.nodes > MAX_NODES:
-                bill.heavy = f"a schema of more than {MAX_NODES:,} nodes"
-                stack.clear()
+                self._give_up(f"a schema of more than {MAX_NODES:,} nodes")
                 break
             read(schema, depth, path, default_type)
         return not stack
+
+    def _give_up(self, bound: str) -> None:
+        self.bill.heavy = bound
+        self._stack.clear()
+
+    def _fits(self, properties: Sized) -> bool:
+        """Whether an object has few enough properties to look at; pays for the look."""
+        self._left -= len(properties) // 2
+        if len(properties) > MAX_PROPERTIES:
+            self._give_up(f"an object of more than {MAX_PROPERTIES:,} properties")
+            return False
+        return True
 
     def _bounds(self, schema: Mapping[str, object], lowest: str, highest: str, path: Path | None) -> tuple[int, int]:
         """A pair of whole-number bounds, with -1 for an absent upper one; notes what is wrong with them."""
@@ -62,6 +76,7 @@ class SchemaWalk(ABC):
 
     def _take(self, found: PatternBill, path: Path | None) -> None:
         """Puts the bill of a pattern on the schema's."""
+        self._left -= _PATTERN_WORK
         if found.heavy is not None:
             self.bill.heavy = found.heavy
         if found.refused is not None:

@@ -19,8 +19,12 @@ from gateway.hookcost.prompt import BYTES_PER_TOKEN
 MAX_PARAMETER_BYTES = 256 * 1024
 """Parameters (grammars and tools with them) of more bytes in all make the request heavy by definition."""
 _SLICE_BYTES = 1 << 20
-_SLICE_TOKENS = 1_500
+_SLICE_TOKENS = 500
+_SLICE_TEXT_BYTES = 128 * 1024
 _REGEX_BYTES = 64 * 1024
+_PIECE_BYTES = 24 * 1024
+_PIECE_DEPTH = 8
+_WINDOW_BYTES = 32 * 1024
 
 PROMPT_KEYS = frozenset(
     (
@@ -44,6 +48,7 @@ PROMPT_KEYS = frozenset(
 """Fields that carry prompt and no parameter; `messages` may carry tools, which are looked for."""
 _SPACE = re.compile(rb"[ \t\r\n]*")
 _STRUCTURE = re.compile(rb'["{}\[\]]')
+_STRING_REST = re.compile(rb'[^"\\]*(?:\\(?s:.)[^"\\]*)*')
 _SCALAR = re.compile(rb"[^,}\]\s]{1,400}")
 _TOOLS = b'"tools"'
 
@@ -74,6 +79,13 @@ class _Value:
     tools: bool = False
 
 
+@dataclass(slots=True)
+class _Pace:
+    """Marks looked at since the last turn."""
+
+    tokens: int = 0
+
+
 class _BrokenError(Exception):
     """The body is no JSON object; the argument is the byte at which that shows."""
 
@@ -84,6 +96,7 @@ def skim(body: bytes, prompt_text: bool) -> Generator[None, None, Skimmed | Refu
     prompt_text: the field `text` is prompt, as in SGLang's /generate, and no format, as in /v1/responses.
     """
     found = Skimmed()
+    pace = _Pace()
     kept: dict[str, tuple[int, int]] = {}
     sizes: dict[str, tuple[int, int]] = {}
     try:
@@ -94,7 +107,7 @@ def skim(body: bytes, prompt_text: bool) -> Generator[None, None, Skimmed | Refu
         while body[at : at + 1] != b"}":
             key, at = yield from _key(body, at)
             value = _Value()
-            yield from _scan(body, at, value, key == "messages")
+            yield from _scan(body, at, value, key == "messages", pace)
             if key in PROMPT_KEYS or (key == "text" and prompt_text):
                 sizes[key] = (value.text_bytes, value.items)
                 if value.tools:
@@ -116,12 +129,71 @@ def skim(body: bytes, prompt_text: bool) -> Generator[None, None, Skimmed | Refu
         kept = {key: (start, end) for key, (start, end) in kept.items() if end - start <= _REGEX_BYTES // 8}
     for key, (start, end) in kept.items():
         try:
-            found.data[key] = orjson.loads(body[start:end])
-        except orjson.JSONDecodeError as error:
-            return _broken(start + error.pos)
-        if end - start > _REGEX_BYTES // 4:
-            yield
+            found.data[key] = yield from _parsed(body, start, end, 0, pace)
+        except _BrokenError as error:
+            return _broken(error.args[0])
     return found
+
+
+def _parsed(body: bytes, start: int, end: int, depth: int, pace: _Pace) -> Generator[None, None, object]:
+    """The value between two places, parsed piece by piece where it is large: many small objects take longest."""
+    first = body[start : start + 1]
+    if end - start <= _PIECE_BYTES or first not in (b"{", b"[") or depth > _PIECE_DEPTH:
+        try:
+            value = orjson.loads(body[start:end])
+        except orjson.JSONDecodeError as error:
+            raise _BrokenError(start + error.pos) from None
+        if end - start > _PIECE_BYTES // 4:
+            yield
+        return value
+    members: dict[str, object] = {}
+    elements: list[object] = []
+    at = group = _space(body, start + 1)
+    while at < end - 1:
+        before = at
+        key = ""
+        if first == b"{":
+            key, at = yield from _key(body, at)
+        extent = _Value()
+        yield from _scan(body, at, extent, False, pace)
+        if extent.end - at > _PIECE_BYTES:
+            _take(body, first, group, before, members, elements)
+            piece = yield from _parsed(body, at, extent.end, depth + 1, pace)
+            if first == b"{":
+                members[key] = piece
+            else:
+                elements.append(piece)
+            group = extent.end
+        at = _space(body, extent.end)
+        if at < end - 1:
+            if body[at : at + 1] != b",":
+                raise _BrokenError(at)
+            at = _space(body, at + 1)
+            if at >= end - 1:
+                raise _BrokenError(at)
+            if group == extent.end:
+                group = at
+        if at - group > _PIECE_BYTES:
+            _take(body, first, group, at, members, elements)
+            group = at
+            yield
+    _take(body, first, group, at, members, elements)
+    yield
+    return members if first == b"{" else elements
+
+
+def _take(body: bytes, first: bytes, start: int, end: int, members: dict[str, object], elements: list[object]) -> None:
+    """Parses the members or elements between two places, the last with its comma."""
+    text = body[start:end].rstrip(b" \t\r\n").removesuffix(b",")
+    if not text.strip():
+        return
+    try:
+        if first == b"{":
+            members.update(orjson.loads(b"{%b}" % text))
+        else:
+            elements.extend(orjson.loads(b"[%b]" % text))
+    except orjson.JSONDecodeError as error:
+        raise _BrokenError(start + max(0, error.pos - 1)) from None
 
 
 def _broken(at: int) -> Refusal:
@@ -148,26 +220,29 @@ def _key(body: bytes, at: int) -> Generator[None, None, tuple[str, int]]:
 
 
 def _string_end(body: bytes, at: int) -> Generator[None, None, int]:
-    """The place behind the string that begins at `at`."""
+    """The place behind the string that begins at `at`.
+
+    Without a backslash before the next quote two searches settle it; with one, the escapes are walked over a window at
+    a time, which never ends between a backslash and what it escapes.
+    """
     search = at + 1
     while True:
         found = body.find(b'"', search, search + _SLICE_BYTES)
-        if found < 0:
-            if search + _SLICE_BYTES >= len(body):
-                raise _BrokenError(len(body))
-            # What a slice leaves open is looked at again from its last characters on: an escape may straddle the cut.
-            search += _SLICE_BYTES
-            yield
-            continue
-        backslashes = found - 1
-        while body[backslashes] == 0x5C and backslashes > at:
-            backslashes -= 1
-        if (found - 1 - backslashes) % 2 == 0:
+        if found >= 0 and body.find(b"\\", search, found) < 0:
             return found + 1
-        search = found + 1
+        if found < 0 and body.find(b"\\", search, search + _SLICE_BYTES) < 0:
+            search += _SLICE_BYTES
+        else:
+            rest = _STRING_REST.match(body, search, search + _WINDOW_BYTES)
+            search = rest.end() if rest is not None else search
+            if body[search : search + 1] == b'"':
+                return search + 1
+        if search >= len(body):
+            raise _BrokenError(len(body))
+        yield
 
 
-def _scan(body: bytes, at: int, value: _Value, messages: bool) -> Generator[None, None, None]:
+def _scan(body: bytes, at: int, value: _Value, messages: bool, pace: _Pace) -> Generator[None, None, None]:
     """Finds the end of the value at `at`."""
     first = body[at : at + 1]
     if first == b'"':
@@ -180,15 +255,16 @@ def _scan(body: bytes, at: int, value: _Value, messages: bool) -> Generator[None
             raise _BrokenError(at)
         value.end = scalar.end()
         return
-    yield from _scan_container(body, at, value, messages)
+    yield from _scan_container(body, at, value, messages, pace)
 
 
-def _scan_container(body: bytes, at: int, value: _Value, messages: bool) -> Generator[None, None, None]:
-    depth = tokens = 0
-    start = plain = at
+def _scan_container(body: bytes, at: int, value: _Value, messages: bool, pace: _Pace) -> Generator[None, None, None]:
+    depth = 0
+    start = turn = at
     while True:
-        tokens += 1
-        if tokens % _SLICE_TOKENS == 0:
+        pace.tokens += 1
+        if pace.tokens > _SLICE_TOKENS or at - turn > _SLICE_TEXT_BYTES:
+            pace.tokens, turn = 0, at
             yield
         match = _STRUCTURE.search(body, at, at + _REGEX_BYTES)
         if match is None:
@@ -206,7 +282,6 @@ def _scan_container(body: bytes, at: int, value: _Value, messages: bool) -> Gene
                 value.items += 1
             if body[begin + 1 : begin + 6] != b"data:":
                 value.text_bytes += at - begin - 2
-            plain += at - begin
             if messages and depth == 2 and _names_tools(body, begin, at):
                 value.tools = True
         elif mark in b"{[":

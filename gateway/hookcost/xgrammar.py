@@ -19,6 +19,8 @@ from gateway.hookcost.regex import Regex
 from gateway.hookcost.schemawalk import SchemaWalk
 from gateway.hookcost.vocabulary import Vocabulary
 
+MAX_VALUES = 20_000
+"""Values of one `enum` that are measured; twice as many as any engine should see."""
 UNROLLED = 128
 """Counted repetitions up to this many are unrolled into states at compile time; longer ones are counted at each step
 (`kLargeRepeatThreshold`)."""
@@ -128,7 +130,8 @@ class XgrammarWalk(SchemaWalk):
         if not isinstance(values, list) or not values:
             self.bill.refuse("`enum` must be an array with at least one value", path, MALFORMED)
             return
-        size = sum(_json_bytes(value) for value in values)
+        self._left -= len(values) // 8
+        size = sum([_json_bytes(value) for value in values[:MAX_VALUES]])
         counts, peaks = self.bill.counts, self.bill.peaks
         counts["enum_values"] = counts.get("enum_values", 0.0) + len(values)
         peaks["enum_values"] = max(peaks.get("enum_values", 0.0), len(values))
@@ -202,6 +205,8 @@ class XgrammarWalk(SchemaWalk):
         required = schema.get("required", [])
         if not isinstance(properties, dict) or not isinstance(patterns, dict) or not isinstance(required, list):
             bill.refuse("`properties` and `patternProperties` must be objects, `required` an array", path, MALFORMED)
+            return
+        if not self._fits(properties):
             return
         here = Path(path, "properties")
         for name, value in properties.items():
