@@ -3,7 +3,11 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint format test-engines bench-wire clean
+ARGS ?=
+COMPILED := .venvs/compiled
+SOURCES := $(shell find gateway replica loadtest config -type f -not -name '*.pyc') pyproject.toml
+
+.PHONY: run test lint format test-engines test-compiled bench-wire wheel clean
 
 run: $(VENV)/.run-ready
 	@exec $(BIN)/steplane up
@@ -25,11 +29,34 @@ test-engines: $(VENV)/.dev-ready
 	$(BIN)/python -m pytest tests/engines
 
 # CPU per request and per SSE chunk beside HAProxy (Debian package `haproxy`) in one run.
-bench-wire: $(VENV)/.dev-ready
-	$(BIN)/python -m loadtest.wire
+bench-wire: $(VENV)/.dev-ready $(COMPILED)/.ready
+	$(BIN)/python -m loadtest.wire $(ARGS)
+
+# A wheel whose data plane is compiled to C (needs a C compiler; installs without one).
+wheel: .build/wheel/.ready
+	@ls .build/wheel/*.whl
+
+# The tests of the data plane against that wheel, away from the sources.
+test-compiled: $(COMPILED)/.ready
+	$(COMPILED)/bin/python -m pip install --quiet --group dev
+	rm -rf .build/compiled && mkdir -p .build/compiled && cp -r tests .build/compiled/tests
+	cd .build/compiled && ../../$(COMPILED)/bin/python -m pytest -c ../../pyproject.toml --rootdir . \
+	    tests/unit/wire tests/unit/routing tests/integration/wire tests/integration/test_openai_client.py
 
 clean:
-	rm -rf $(VENV) .build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(COMPILED) .build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+.build/wheel/.ready: $(VENV)/.pip-ready $(SOURCES)
+	rm -rf .build/wheel
+	HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir .build/wheel .
+	@touch $@
+
+$(COMPILED)/.ready: .build/wheel/.ready
+	test -x $(COMPILED)/bin/python || $(PYTHON) -m venv $(COMPILED)
+	$(COMPILED)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(COMPILED)/bin/python -m pip install --quiet --force-reinstall --no-deps .build/wheel/*.whl
+	$(COMPILED)/bin/python -m pip install --quiet 'steplane[simulator]'
+	@touch $@
 
 $(VENV)/.pip-ready:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Steplane needs Python 3.11 or newer")'

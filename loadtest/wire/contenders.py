@@ -91,7 +91,23 @@ rules:
 """
 
 
-def _steplane(site: Site) -> list[str]:
+_COMPILED = VENVS / "compiled" / "bin" / "python"
+
+
+def _compiled_missing() -> str | None:
+    return None if _COMPILED.exists() else "the compiled Steplane is not built; `make bench-wire` builds it"
+
+
+def _steplane(python: str) -> Callable[[Site], list[str]]:
+    """Steplane as that Python has it installed; -P: not as it stands in the folder that we run in."""
+
+    def command(site: Site) -> list[str]:
+        return [python, "-P", "-m", "gateway.cli", "serve", "-c", str(_steplane_configuration(site))]
+
+    return command
+
+
+def _steplane_configuration(site: Site) -> Path:
     urls = [f"http://127.0.0.1:{port}" for port in site.replicas]
     path = site.directory / "gateway.yaml"
     path.write_text(
@@ -103,7 +119,7 @@ def _steplane(site: Site) -> list[str]:
             quarantine=urls[-1],
         )
     )
-    return [sys.executable, "-m", "gateway.cli", "serve", "-c", str(path)]
+    return path
 
 
 # ---- HAProxy ----
@@ -217,7 +233,18 @@ CONTENDERS = (
         _needs_program("haproxy", "haproxy"),
         _first_line("haproxy", "-v"),
     ),
-    Contender("Steplane", _steplane, lambda: None, _first_line(sys.executable, "-m", "gateway.cli", "--version")),
+    Contender(
+        "Steplane",
+        _steplane(str(_COMPILED)),
+        _compiled_missing,
+        _first_line(str(_COMPILED), "-P", "-m", "gateway.cli", "--version"),
+    ),
+    Contender(
+        "Steplane (interpreted)",
+        _steplane(sys.executable),
+        lambda: None,
+        _first_line(sys.executable, "-P", "-m", "gateway.cli", "--version"),
+    ),
     Contender("nginx", _nginx, _needs_program("nginx", "nginx"), _first_line("nginx", "-v")),
     _wheel("sglang-router", "0.3.2", _router("sglang_router.launch_router", "--log-level", "error")),
     _wheel("vllm-router", "0.1.17", _router("vllm_router.launch_router", "--log-level", "error")),
