@@ -19,6 +19,7 @@ from gateway.hookcost.regex import Regex
 from gateway.hookcost.schemawalk import SchemaWalk
 from gateway.hookcost.vocabulary import Vocabulary
 
+_HOPS = 8
 MAX_VALUES = 20_000
 """Values of one `enum` that are measured; twice as many as any engine should see."""
 UNROLLED = 128
@@ -277,21 +278,26 @@ class XgrammarWalk(SchemaWalk):
                 bill.peaks["open_object_names"] = nodes
 
     def _is_text(self, schema: object) -> bool:
-        """Whether a value may be a string, as far as a look at it and at one reference shows."""
-        if not isinstance(schema, dict):
-            return schema is True
-        if "$ref" in schema:
-            target = resolve(self._root, schema["$ref"]) if isinstance(schema["$ref"], str) else None
-            if not isinstance(target, dict) or "$ref" in target:
+        """Whether a value may be a string, as far as a look through a few references and wrappers shows."""
+        for _ in range(_HOPS):
+            if not isinstance(schema, dict):
+                return schema is True
+            if "$ref" in schema:
+                schema = resolve(self._root, schema["$ref"]) if isinstance(schema["$ref"], str) else None
+                continue
+            if "const" in schema or "enum" in schema:
                 return False
-            schema = target
-        kind = schema.get("type")
-        if kind is None:
-            options = schema.get("anyOf", schema.get("oneOf"))
+            options = schema.get("anyOf", schema.get("oneOf", schema.get("allOf")))
             if isinstance(options, list):
-                return any(isinstance(option, dict) and option.get("type") == "string" for option in options[:8])
-            return "enum" not in schema and "const" not in schema and "properties" not in schema
-        return (kind == "string" and "const" not in schema) or (isinstance(kind, list) and "string" in kind)
+                if len(options) == 1:
+                    schema = options[0]
+                    continue
+                return any(isinstance(option, dict) and option.get("type") == "string" for option in options[:_HOPS])
+            kind = schema.get("type")
+            if kind is None:
+                return "properties" not in schema and "items" not in schema
+            return kind == "string" or (isinstance(kind, list) and "string" in kind)
+        return False
 
     def _is_new(self, schema: Mapping[str, object]) -> bool:
         """Whether an equal schema has not been seen: equal rules are compiled once. Beyond a budget all are new."""

@@ -39,7 +39,12 @@ class Ask:
         return seen.by_backend[backend]
 
     def schema(self, schema: object) -> Classification:
-        return self(response_format={"type": "json_schema", "json_schema": {"name": "s", "schema": schema}})
+        return self(
+            response_format={
+                "type": "json_schema",
+                "json_schema": {"name": "s", "schema": schema},
+            }
+        )
 
 
 @pytest.fixture

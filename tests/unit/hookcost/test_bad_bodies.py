@@ -90,9 +90,18 @@ WRONG: list[tuple[str, object]] = [
     ("response_format", {"type": 5}),
     ("response_format", {"type": "json_schema"}),
     ("response_format", {"type": "json_schema", "json_schema": {"name": "x"}}),
-    ("response_format", {"type": "json_schema", "json_schema": {"name": "x", "schema": 5}}),
-    ("response_format", {"type": "json_schema", "json_schema": {"name": "x", "schema": "{"}}),
-    ("response_format", {"type": "json_schema", "json_schema": {"name": "x", "schema": '"\\"text\\""'}}),
+    (
+        "response_format",
+        {"type": "json_schema", "json_schema": {"name": "x", "schema": 5}},
+    ),
+    (
+        "response_format",
+        {"type": "json_schema", "json_schema": {"name": "x", "schema": "{"}},
+    ),
+    (
+        "response_format",
+        {"type": "json_schema", "json_schema": {"name": "x", "schema": '"\\"text\\""'}},
+    ),
     ("json_schema", "{"),
     ("json_schema", []),
     ("regex", 5),
@@ -114,7 +123,15 @@ WRONG: list[tuple[str, object]] = [
     ("tools", [None]),
     ("tools", [{"type": "function", "function": 5}]),
     ("tools", [{"type": "function", "function": {"name": "f", "strict": "perhaps"}}]),
-    ("tools", [{"type": "function", "function": {"name": "f", "strict": True, "parameters": 5}}]),
+    (
+        "tools",
+        [
+            {
+                "type": "function",
+                "function": {"name": "f", "strict": True, "parameters": 5},
+            }
+        ],
+    ),
     ("rid", 5),
     ("rid", [5]),
 ]
@@ -132,7 +149,10 @@ def test_a_recognised_field_of_a_wrong_type_is_refused_and_named(field: str, val
 
 
 def test_a_tool_choice_of_a_wrong_type_is_refused() -> None:
-    body = {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": 5}
+    body = {
+        "tools": [{"type": "function", "function": {"name": "f"}}],
+        "tool_choice": 5,
+    }
     assert refusal_of(CHAT, orjson.dumps(body)).param == "tool_choice"
 
 
@@ -171,7 +191,9 @@ def test_each_dialect_names_the_field_that_is_wrong(path: str, body: dict[str, A
         {},
     ],
 )
-def test_a_wrong_type_that_costs_nothing_is_left_to_the_engine(body: dict[str, Any]) -> None:
+def test_a_wrong_type_that_costs_nothing_is_left_to_the_engine(
+    body: dict[str, Any],
+) -> None:
     seen = classify(CHAT, orjson.dumps(body))
     assert seen.refusal is None
     assert seen.features.grammar is Grammar.none
@@ -185,10 +207,23 @@ def test_a_wrong_type_that_costs_nothing_is_left_to_the_engine(body: dict[str, A
         ({"n": 4.0}, {"n": 4}),
         ({"n": True}, {"n": 1}),
         ({"top_k": "50"}, {"top_k": 50}),
-        ({"logprobs": "true", "top_logprobs": "5"}, {"logprobs": True, "top_logprobs": 5}),
+        (
+            {"logprobs": "true", "top_logprobs": "5"},
+            {"logprobs": True, "top_logprobs": 5},
+        ),
         ({"logprobs": 1, "top_logprobs": 5}, {"logprobs": True, "top_logprobs": 5}),
         ({"stream": "yes"}, {"stream": True}),
-        ({"n": None, "top_k": None, "stop": None, "logprobs": None, "tools": None, "response_format": None}, {"n": 1}),
+        (
+            {
+                "n": None,
+                "top_k": None,
+                "stop": None,
+                "logprobs": None,
+                "tools": None,
+                "response_format": None,
+            },
+            {"n": 1},
+        ),
         ({"logit_bias": {" 5 ": "1.5"}}, {"logit_bias": 1}),
     ],
 )
@@ -212,7 +247,9 @@ def test_json_escapes_hide_nothing() -> None:
 
 
 @pytest.mark.parametrize("depth", [100, 300, 1000])
-def test_a_schema_nested_deeper_than_any_engine_wants_is_heavy_not_an_error(depth: int) -> None:
+def test_a_schema_nested_deeper_than_any_engine_wants_is_heavy_not_an_error(
+    depth: int,
+) -> None:
     schema = b'{"items":' * depth + b"{}" + b"}" * depth
     body = b'{"messages": [], "response_format": {"type": "json_schema", "schema": ' + schema + b"}}"
     seen = classify(CHAT, body)

@@ -9,11 +9,22 @@ from gateway.hookcost import Classification, Grammar, classify
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
 TEXT = orjson.dumps(SCHEMA).decode()
-TAG = {"type": "structural_tag", "structures": [{"begin": "<f>", "schema": SCHEMA, "end": "</f>"}], "triggers": ["<f>"]}
+TAG = {
+    "type": "structural_tag",
+    "structures": [{"begin": "<f>", "schema": SCHEMA, "end": "</f>"}],
+    "triggers": ["<f>"],
+}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
-STRICT = {"type": "function", "function": {"name": "f", "parameters": SCHEMA, "strict": True}}
+STRICT = {
+    "type": "function",
+    "function": {"name": "f", "parameters": SCHEMA, "strict": True},
+}
 NAMED = {"type": "function", "function": {"name": "f"}}
-CHAT, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
+CHAT, COMPLETIONS, RESPONSES = (
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/responses",
+)
 MESSAGES, GENERATE = "/v1/messages", "/generate"
 
 
@@ -24,13 +35,34 @@ def see(path: str, body: dict[str, Any]) -> Classification:
 
 
 GRAMMARS: list[tuple[str, dict[str, Any], Grammar]] = [
-    (CHAT, {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}}, "json_schema"),
-    (CHAT, {"response_format": {"type": "json_schema", "schema": SCHEMA}}, "json_schema"),
-    (CHAT, {"response_format": {"type": "json_schema", "json_schema": {"schema": TEXT}}}, "json_schema"),
+    (
+        CHAT,
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "s", "schema": SCHEMA},
+            }
+        },
+        "json_schema",
+    ),
+    (
+        CHAT,
+        {"response_format": {"type": "json_schema", "schema": SCHEMA}},
+        "json_schema",
+    ),
+    (
+        CHAT,
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": TEXT}}},
+        "json_schema",
+    ),
     (CHAT, {"response_format": {"type": "json_object"}}, "json_object"),
     (CHAT, {"response_format": {"type": "text"}}, "none"),
     (CHAT, {"response_format": TAG}, "structural_tag"),
-    (CHAT, {"response_format": {"type": "structural_tag", "format": {"type": "any_text"}}}, "structural_tag"),
+    (
+        CHAT,
+        {"response_format": {"type": "structural_tag", "format": {"type": "any_text"}}},
+        "structural_tag",
+    ),
     (CHAT, {"regex": "a+"}, "regex"),
     (CHAT, {"regex": ""}, "none"),
     (CHAT, {"ebnf": 'root ::= "a"'}, "ebnf"),
@@ -45,15 +77,27 @@ GRAMMARS: list[tuple[str, dict[str, Any], Grammar]] = [
     (CHAT, {"tools": [TOOL], "tool_choice": NAMED}, "tools"),
     (CHAT, {"tools": [STRICT]}, "tools"),
     (CHAT, {"tools": [TOOL, STRICT], "tool_choice": "auto"}, "tools"),
-    (CHAT, {"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "mode": "required"}}, "tools"),
-    (CHAT, {"messages": [{"role": "system", "content": "x", "tools": [STRICT]}]}, "tools"),
+    (
+        CHAT,
+        {"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "mode": "required"}},
+        "tools",
+    ),
+    (
+        CHAT,
+        {"messages": [{"role": "system", "content": "x", "tools": [STRICT]}]},
+        "tools",
+    ),
     (CHAT, {"structured_outputs": {"json": SCHEMA}}, "json_schema"),
     (CHAT, {"structured_outputs": {"json": TEXT}}, "json_schema"),
     (CHAT, {"structured_outputs": {"regex": "a+"}}, "regex"),
     (CHAT, {"structured_outputs": {"choice": ["yes", "no"]}}, "choice"),
     (CHAT, {"structured_outputs": {"grammar": 'root ::= "a"'}}, "ebnf"),
     (CHAT, {"structured_outputs": {"json_object": True}}, "json_object"),
-    (CHAT, {"structured_outputs": {"structural_tag": orjson.dumps(TAG).decode()}}, "structural_tag"),
+    (
+        CHAT,
+        {"structured_outputs": {"structural_tag": orjson.dumps(TAG).decode()}},
+        "structural_tag",
+    ),
     (CHAT, {"guided_json": SCHEMA}, "json_schema"),
     (CHAT, {"guided_regex": "a+"}, "regex"),
     (CHAT, {"guided_choice": ["yes", "no"]}, "choice"),
@@ -62,11 +106,23 @@ GRAMMARS: list[tuple[str, dict[str, Any], Grammar]] = [
     (CHAT, {"extra_body": {"response_format": {"type": "json_object"}}}, "json_object"),
     (COMPLETIONS, {"prompt": "x", "regex": "a+"}, "regex"),
     (COMPLETIONS, {"prompt": "x", "json_schema": TEXT}, "json_schema"),
-    (COMPLETIONS, {"prompt": "x", "response_format": {"type": "json_object"}}, "json_object"),
-    (RESPONSES, {"text": {"format": {"type": "json_schema", "name": "s", "schema": SCHEMA}}}, "json_schema"),
+    (
+        COMPLETIONS,
+        {"prompt": "x", "response_format": {"type": "json_object"}},
+        "json_object",
+    ),
+    (
+        RESPONSES,
+        {"text": {"format": {"type": "json_schema", "name": "s", "schema": SCHEMA}}},
+        "json_schema",
+    ),
     (RESPONSES, {"text": {"format": {"type": "json_object"}}}, "json_object"),
     (RESPONSES, {"text": {"format": {"type": "text"}}}, "none"),
-    (RESPONSES, {"tools": [{"type": "function", "name": "f", "parameters": SCHEMA, "strict": True}]}, "tools"),
+    (
+        RESPONSES,
+        {"tools": [{"type": "function", "name": "f", "parameters": SCHEMA, "strict": True}]},
+        "tools",
+    ),
     (RESPONSES, {"tools": [{"type": "web_search"}], "tool_choice": "required"}, "none"),
     (
         RESPONSES,
@@ -78,22 +134,62 @@ GRAMMARS: list[tuple[str, dict[str, Any], Grammar]] = [
     ),
     (RESPONSES, {"structured_outputs": {"regex": "a+"}}, "regex"),
     (MESSAGES, {"tools": [{"name": "f", "input_schema": SCHEMA}]}, "none"),
-    (MESSAGES, {"tools": [{"name": "f", "input_schema": SCHEMA}], "tool_choice": {"type": "any"}}, "tools"),
     (
         MESSAGES,
-        {"tools": [{"name": "f", "input_schema": SCHEMA}], "tool_choice": {"type": "tool", "name": "f"}},
+        {
+            "tools": [{"name": "f", "input_schema": SCHEMA}],
+            "tool_choice": {"type": "any"},
+        },
         "tools",
     ),
-    (MESSAGES, {"tools": [{"name": "f", "input_schema": SCHEMA, "strict": True}]}, "tools"),
-    (MESSAGES, {"output_format": {"type": "json_schema", "schema": SCHEMA}}, "json_schema"),
-    (MESSAGES, {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}, "json_schema"),
+    (
+        MESSAGES,
+        {
+            "tools": [{"name": "f", "input_schema": SCHEMA}],
+            "tool_choice": {"type": "tool", "name": "f"},
+        },
+        "tools",
+    ),
+    (
+        MESSAGES,
+        {"tools": [{"name": "f", "input_schema": SCHEMA, "strict": True}]},
+        "tools",
+    ),
+    (
+        MESSAGES,
+        {"output_format": {"type": "json_schema", "schema": SCHEMA}},
+        "json_schema",
+    ),
+    (
+        MESSAGES,
+        {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
+        "json_schema",
+    ),
     (GENERATE, {"text": "x", "sampling_params": {"json_schema": TEXT}}, "json_schema"),
     (GENERATE, {"text": "x", "sampling_params": {"regex": "a+"}}, "regex"),
     (GENERATE, {"text": "x", "sampling_params": {"ebnf": 'root ::= "a"'}}, "ebnf"),
-    (GENERATE, {"text": "x", "sampling_params": {"structural_tag": orjson.dumps(TAG).decode()}}, "structural_tag"),
+    (
+        GENERATE,
+        {
+            "text": "x",
+            "sampling_params": {"structural_tag": orjson.dumps(TAG).decode()},
+        },
+        "structural_tag",
+    ),
     (GENERATE, {"text": ["x", "y"], "sampling_params": [{}, {"regex": "a+"}]}, "regex"),
-    ("/vertex_generate", {"instances": [{"text": "x"}], "parameters": {"sampling_params": {"regex": "a"}}}, "regex"),
-    ("/inference/v1/generate", {"token_ids": [1], "sampling_params": {"structured_outputs": {"regex": "a"}}}, "regex"),
+    (
+        "/vertex_generate",
+        {
+            "instances": [{"text": "x"}],
+            "parameters": {"sampling_params": {"regex": "a"}},
+        },
+        "regex",
+    ),
+    (
+        "/inference/v1/generate",
+        {"token_ids": [1], "sampling_params": {"structured_outputs": {"regex": "a"}}},
+        "regex",
+    ),
     ("/invocations", {"regex": "a+"}, "regex"),
 ]
 
@@ -109,11 +205,22 @@ def test_a_grammar_is_seen_through_its_door(path: str, body: dict[str, Any], kin
 
 def test_the_same_schema_has_one_grammar_key_through_every_door() -> None:
     bodies = [
-        (CHAT, {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}}),
+        (
+            CHAT,
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "s", "schema": SCHEMA},
+                }
+            },
+        ),
         (CHAT, {"json_schema": TEXT}),
         (CHAT, {"guided_json": SCHEMA}),
         (GENERATE, {"sampling_params": {"json_schema": TEXT}}),
-        (RESPONSES, {"text": {"format": {"type": "json_schema", "name": "s", "schema": SCHEMA}}}),
+        (
+            RESPONSES,
+            {"text": {"format": {"type": "json_schema", "name": "s", "schema": SCHEMA}}},
+        ),
         (MESSAGES, {"output_format": {"type": "json_schema", "schema": SCHEMA}}),
     ]
     assert len({see(path, body).grammar_key for path, body in bodies}) == 1
@@ -121,8 +228,16 @@ def test_the_same_schema_has_one_grammar_key_through_every_door() -> None:
 
 HOOKS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     (CHAT, {"logprobs": True}, {"logprobs": True, "top_logprobs": 0}),
-    (CHAT, {"logprobs": True, "top_logprobs": 20}, {"logprobs": True, "top_logprobs": 20}),
-    (CHAT, {"logprobs": False, "top_logprobs": 20}, {"logprobs": False, "top_logprobs": 0}),
+    (
+        CHAT,
+        {"logprobs": True, "top_logprobs": 20},
+        {"logprobs": True, "top_logprobs": 20},
+    ),
+    (
+        CHAT,
+        {"logprobs": False, "top_logprobs": 20},
+        {"logprobs": False, "top_logprobs": 0},
+    ),
     (COMPLETIONS, {"logprobs": 5}, {"logprobs": True, "top_logprobs": 5}),
     (COMPLETIONS, {"logprobs": 0}, {"logprobs": True, "top_logprobs": 0}),
     (COMPLETIONS, {"logprobs": 5, "echo": True}, {"prompt_logprobs": 5}),
@@ -131,16 +246,36 @@ HOOKS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     (CHAT, {"prompt_logprobs": 20}, {"prompt_logprobs": 20}),
     (CHAT, {"prompt_logprobs": 0}, {"prompt_logprobs": 0}),
     (CHAT, {"logprob_token_ids": [1, 2, 3]}, {"logprobs": True, "top_logprobs": 3}),
-    (GENERATE, {"return_logprob": True, "top_logprobs_num": 4}, {"logprobs": True, "top_logprobs": 4}),
-    (GENERATE, {"return_logprob": [False, True], "top_logprobs_num": [1, 9]}, {"logprobs": True, "top_logprobs": 9}),
+    (
+        GENERATE,
+        {"return_logprob": True, "top_logprobs_num": 4},
+        {"logprobs": True, "top_logprobs": 4},
+    ),
+    (
+        GENERATE,
+        {"return_logprob": [False, True], "top_logprobs_num": [1, 9]},
+        {"logprobs": True, "top_logprobs": 9},
+    ),
     (
         GENERATE,
         {"return_logprob": True, "logprob_start_len": 7, "top_logprobs_num": 4},
         {"prompt_logprobs": 4, "prompt_logprobs_start": 7},
     ),
-    (GENERATE, {"return_logprob": True, "logprob_start_len": -1}, {"prompt_logprobs": -1}),
-    (GENERATE, {"return_logprob": True, "token_ids_logprob": [[1, 2]]}, {"top_logprobs": 2}),
-    (RESPONSES, {"include": ["message.output_text.logprobs"], "top_logprobs": 6}, {"top_logprobs": 6}),
+    (
+        GENERATE,
+        {"return_logprob": True, "logprob_start_len": -1},
+        {"prompt_logprobs": -1},
+    ),
+    (
+        GENERATE,
+        {"return_logprob": True, "token_ids_logprob": [[1, 2]]},
+        {"top_logprobs": 2},
+    ),
+    (
+        RESPONSES,
+        {"include": ["message.output_text.logprobs"], "top_logprobs": 6},
+        {"top_logprobs": 6},
+    ),
     (CHAT, {"top_k": 40}, {"top_k": 40}),
     (CHAT, {"top_k": -1}, {"top_k": -1}),
     (CHAT, {"top_k": 0}, {"top_k": -1}),
@@ -155,15 +290,27 @@ HOOKS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     (CHAT, {"presence_penalty": 0, "repetition_penalty": 1}, {"penalties": False}),
     (CHAT, {"repetition_penalty": 1.1}, {"penalties": True}),
     (CHAT, {"custom_logit_processor": "x"}, {"custom_logit_processor": True}),
-    (GENERATE, {"custom_logit_processor": [None, "x"]}, {"custom_logit_processor": True}),
+    (
+        GENERATE,
+        {"custom_logit_processor": [None, "x"]},
+        {"custom_logit_processor": True},
+    ),
     (CHAT, {"return_hidden_states": True}, {"return_hidden_states": True}),
     (CHAT, {"return_hidden_states": "last"}, {"return_hidden_states": True}),
     (CHAT, {"n": 4}, {"n": 4, "batch": 1}),
     (COMPLETIONS, {"n": 2, "best_of": 5}, {"n": 5}),
-    (COMPLETIONS, {"prompt": ["a", "bc"], "n": 3}, {"n": 6, "batch": 2, "prompt_bytes": 3}),
+    (
+        COMPLETIONS,
+        {"prompt": ["a", "bc"], "n": 3},
+        {"n": 6, "batch": 2, "prompt_bytes": 3},
+    ),
     (COMPLETIONS, {"prompt": [1, 2, 3]}, {"batch": 1, "prompt_bytes": 12}),
     (COMPLETIONS, {"prompt": [[1, 2], [3]]}, {"batch": 2, "prompt_bytes": 12}),
-    (GENERATE, {"text": ["a", "b", "c"], "sampling_params": {"n": 2}}, {"n": 6, "batch": 3}),
+    (
+        GENERATE,
+        {"text": ["a", "b", "c"], "sampling_params": {"n": 2}},
+        {"n": 6, "batch": 3},
+    ),
     (GENERATE, {"input_ids": [[1], [2]]}, {"batch": 2}),
     (GENERATE, {"sampling_params": {"beam_width": 8}}, {"n": 8}),
     (GENERATE, {"sampling_params": {"max_new_tokens": 9}}, {"max_tokens": 9}),
@@ -176,14 +323,27 @@ HOOKS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         CHAT,
         {
             "messages": [
-                {"content": [{"type": "text", "text": "abc"}, {"type": "image_url", "image_url": {"url": "d"}}]}
+                {
+                    "content": [
+                        {"type": "text", "text": "abc"},
+                        {"type": "image_url", "image_url": {"url": "d"}},
+                    ]
+                }
             ]
         },
         {"prompt_bytes": 3},
     ),
-    (MESSAGES, {"system": "abc", "messages": [{"role": "user", "content": "de"}]}, {"prompt_bytes": 5}),
+    (
+        MESSAGES,
+        {"system": "abc", "messages": [{"role": "user", "content": "de"}]},
+        {"prompt_bytes": 5},
+    ),
     (RESPONSES, {"instructions": "abc", "input": "de"}, {"prompt_bytes": 5}),
-    (RESPONSES, {"input": [{"role": "user", "content": [{"type": "input_text", "text": "abc"}]}]}, {"prompt_bytes": 3}),
+    (
+        RESPONSES,
+        {"input": [{"role": "user", "content": [{"type": "input_text", "text": "abc"}]}]},
+        {"prompt_bytes": 3},
+    ),
 ]
 
 
@@ -196,14 +356,33 @@ def test_a_hook_is_seen_through_its_door(path: str, body: dict[str, Any], expect
 def test_a_plain_body_and_one_that_spells_out_the_defaults_are_one_shape() -> None:
     messages = [{"role": "user", "content": "hi"}]
     plain = see(CHAT, {"model": "m", "messages": messages})
-    spelled = see(CHAT, {"model": "m", "messages": messages, "n": 1, "presence_penalty": 0, "stop": None})
+    spelled = see(
+        CHAT,
+        {
+            "model": "m",
+            "messages": messages,
+            "n": 1,
+            "presence_penalty": 0,
+            "stop": None,
+        },
+    )
     assert plain.signature == spelled.signature
     assert plain.cost.step_us == spelled.cost.step_us
 
 
 def test_the_signature_never_depends_on_the_prompt() -> None:
-    one = see(CHAT, {"model": "m", "regex": "a+", "messages": [{"role": "user", "content": "hi"}]})
-    other = see(CHAT, {"model": "m", "regex": "a+", "messages": [{"role": "user", "content": "something else"}]})
+    one = see(
+        CHAT,
+        {"model": "m", "regex": "a+", "messages": [{"role": "user", "content": "hi"}]},
+    )
+    other = see(
+        CHAT,
+        {
+            "model": "m",
+            "regex": "a+",
+            "messages": [{"role": "user", "content": "something else"}],
+        },
+    )
     assert one.signature == other.signature
     assert one.grammar_key == other.grammar_key
 

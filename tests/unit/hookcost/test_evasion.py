@@ -16,12 +16,19 @@ TEXT = orjson.dumps(HEAVY).decode()
 def chain(length: int) -> dict[str, Any]:
     definitions: dict[str, Any] = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(length)}
     definitions[f"d{length}"] = BOMB
-    return {"type": "object", "properties": {"x": {"$ref": "#/$defs/d0"}}, "$defs": definitions}
+    return {
+        "type": "object",
+        "properties": {"x": {"$ref": "#/$defs/d0"}},
+        "$defs": definitions,
+    }
 
 
 DISGUISES: list[Any] = [
     {"type": "object", "properties": {"x": {"allOf": [BOMB]}}},
-    {"type": "object", "properties": {"x": {"allOf": [{"allOf": [{"anyOf": [BOMB]}]}]}}},
+    {
+        "type": "object",
+        "properties": {"x": {"allOf": [{"allOf": [{"anyOf": [BOMB]}]}]}},
+    },
     {"type": "object", "properties": {"x": {"anyOf": [BOMB, {"type": "null"}]}}},
     {"type": "object", "properties": {"x": {"oneOf": [BOMB]}}},
     {"type": "object", "properties": {"x": {**BOMB, "type": ["string", "null"]}}},
@@ -32,11 +39,27 @@ DISGUISES: list[Any] = [
     {"type": "object", "propertyNames": {"pattern": "^.{1,255}$"}},
     {"type": "array", "items": BOMB},
     {"type": "array", "prefixItems": [{"type": "null"}, BOMB]},
-    {"type": "object", "properties": {"x": {"$ref": "#/x-odd/place"}}, "x-odd": {"place": BOMB}},
+    {
+        "type": "object",
+        "properties": {"x": {"$ref": "#/x-odd/place"}},
+        "x-odd": {"place": BOMB},
+    },
     {"type": "object", "properties": {"x": {"$ref": "#/properties/y"}, "y": BOMB}},
-    {"type": "object", "properties": {"x": {"$ref": "#/%24defs/a~1b"}}, "$defs": {"a/b": BOMB}},
-    {"type": "object", "properties": {"x": {"$ref": "#/x-list/1"}}, "x-list": [{}, BOMB]},
-    {"type": "object", "properties": {"x": {"$ref": "#bomb"}}, "$defs": {"y": {"$anchor": "bomb", **BOMB}}},
+    {
+        "type": "object",
+        "properties": {"x": {"$ref": "#/%24defs/a~1b"}},
+        "$defs": {"a/b": BOMB},
+    },
+    {
+        "type": "object",
+        "properties": {"x": {"$ref": "#/x-list/1"}},
+        "x-list": [{}, BOMB],
+    },
+    {
+        "type": "object",
+        "properties": {"x": {"$ref": "#bomb"}},
+        "$defs": {"y": {"$anchor": "bomb", **BOMB}},
+    },
     chain(1),
     chain(40),
 ]
@@ -52,28 +75,83 @@ def test_a_reference_chain_beyond_the_bound_is_heavy(ask: Ask) -> None:
 
 
 DOORS: list[tuple[str, dict[str, Any]]] = [
-    (CHAT, {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": HEAVY}}}),
-    (CHAT, {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": TEXT}}}),
+    (
+        CHAT,
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "s", "schema": HEAVY},
+            }
+        },
+    ),
+    (
+        CHAT,
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "s", "schema": TEXT},
+            }
+        },
+    ),
     (CHAT, {"response_format": {"type": "json_schema", "schema": HEAVY}}),
     (CHAT, {"guided_json": TEXT}),
     (CHAT, {"structured_outputs": {"json": HEAVY}}),
     (CHAT, {"extra_body": {"structured_outputs": {"json": HEAVY}}}),
-    (CHAT, {"tools": [{"function": {"name": "f", "parameters": HEAVY}}], "tool_choice": "required"}),
-    (CHAT, {"tools": [{"function": {"name": "f", "parameters": HEAVY, "strict": True}}]}),
-    (CHAT, {"messages": [{"role": "system", "tools": [{"function": {"parameters": HEAVY, "strict": True}}]}]}),
-    (CHAT, {"response_format": {"type": "structural_tag", "structures": [{"begin": "<", "schema": HEAVY}]}}),
+    (
+        CHAT,
+        {
+            "tools": [{"function": {"name": "f", "parameters": HEAVY}}],
+            "tool_choice": "required",
+        },
+    ),
+    (
+        CHAT,
+        {"tools": [{"function": {"name": "f", "parameters": HEAVY, "strict": True}}]},
+    ),
+    (
+        CHAT,
+        {
+            "messages": [
+                {
+                    "role": "system",
+                    "tools": [{"function": {"parameters": HEAVY, "strict": True}}],
+                }
+            ]
+        },
+    ),
     (
         CHAT,
         {
             "response_format": {
                 "type": "structural_tag",
-                "format": {"type": "sequence", "elements": [{"type": "json_schema", "json_schema": HEAVY}]},
+                "structures": [{"begin": "<", "schema": HEAVY}],
             }
         },
     ),
-    ("/v1/responses", {"text": {"format": {"type": "json_schema", "name": "s", "schema": HEAVY}}}),
+    (
+        CHAT,
+        {
+            "response_format": {
+                "type": "structural_tag",
+                "format": {
+                    "type": "sequence",
+                    "elements": [{"type": "json_schema", "json_schema": HEAVY}],
+                },
+            }
+        },
+    ),
+    (
+        "/v1/responses",
+        {"text": {"format": {"type": "json_schema", "name": "s", "schema": HEAVY}}},
+    ),
     ("/v1/messages", {"output_format": {"type": "json_schema", "schema": HEAVY}}),
-    ("/v1/messages", {"tools": [{"name": "f", "input_schema": HEAVY}], "tool_choice": {"type": "any"}}),
+    (
+        "/v1/messages",
+        {
+            "tools": [{"name": "f", "input_schema": HEAVY}],
+            "tool_choice": {"type": "any"},
+        },
+    ),
     ("/generate", {"text": "x", "sampling_params": {"json_schema": TEXT}}),
     ("/generate", {"text": ["x", "y"], "sampling_params": [{}, {"json_schema": TEXT}]}),
     ("/v1/chat/completion%73/?a=b", {"guided_json": HEAVY}),
@@ -124,7 +202,13 @@ def test_what_the_backend_ignores_costs_nothing(ask: Ask) -> None:
         "$defs": {"unused": BOMB},
         "description": "^.{1,255}$",
     }
-    one, other = ask.schema(plain).by_backend["xgrammar"], ask.schema(decorated).by_backend["xgrammar"]
+    one, other = (
+        ask.schema(plain).by_backend["xgrammar"],
+        ask.schema(decorated).by_backend["xgrammar"],
+    )
     assert (one.step_us, one.compile_ms) == (other.step_us, other.compile_ms)
-    several = {"type": "object", "properties": {"x": {"allOf": [BOMB, {"type": "string"}]}}}
+    several = {
+        "type": "object",
+        "properties": {"x": {"allOf": [BOMB, {"type": "string"}]}},
+    }
     assert ask.schema(several).by_backend["xgrammar"].step_us < 1000

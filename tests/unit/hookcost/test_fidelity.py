@@ -5,6 +5,7 @@ Reads the measured corpus beside the repository and skips where it is absent; th
 
 import csv
 import gzip
+import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -79,6 +80,10 @@ def measured(model: CostModel, backend: str, prefix: str) -> tuple[BackendPrices
     return model.backend(backend), [(row, bill) for row, bill in found if row.cost[status]]
 
 
+def report(figures: str) -> None:
+    sys.stdout.write(f"\n{figures}\n")
+
+
 def precision_at(recall: float, truth: list[bool], score: list[float]) -> float:
     """The precision of the lowest threshold on `score` that still finds `recall` of the true ones."""
     found = sorted((value for value, true in zip(score, truth, strict=True) if true), reverse=True)
@@ -113,7 +118,9 @@ def percentile(values: list[float], share: float) -> float:
     return sorted(values)[int(share * (len(values) - 1))]
 
 
-def test_xgrammar_compile_times_of_unseen_families_are_predicted(model: CostModel) -> None:
+def test_xgrammar_compile_times_of_unseen_families_are_predicted(
+    model: CostModel,
+) -> None:
     prices, pairs = measured(model, "xgrammar", "xgr")
     pairs = [(row, bill) for row, bill in pairs if row.cost["xgr_status"] != "error" and not bill.refused]
     truth = [float(row.cost["xgr_compile_ms"] or TIMED_OUT_MS) for row, _ in pairs]
@@ -124,7 +131,7 @@ def test_xgrammar_compile_times_of_unseen_families_are_predicted(model: CostMode
     slow = precision_at(0.95, [value > 500 for value in truth], guess)
     rank = spearman(truth, guess)
     print(  # noqa: T201
-        f"\nxgrammar, {len(pairs)} unseen: median error x{errors[len(errors) // 2]:.3f}, Spearman {rank:.3f}, "
+        f"xgrammar, {len(pairs)} unseen: median error x{errors[len(errors) // 2]:.3f}, Spearman {rank:.3f}, "
         f"costliest 5 % at recall 0.98 precision {worst:.3f}, over 500 ms at recall 0.95 precision {slow:.3f}"
     )
     assert errors[len(errors) // 2] <= 1.1
@@ -139,7 +146,7 @@ def test_every_xgrammar_mask_over_3_ms_is_caught(model: CostModel) -> None:
     truth = [float(row.cost["xgr_fill_max"]) > 3000 for row, _ in pairs]
     guess = [prices.step_of(bill) > 3000 for _, bill in pairs]
     hits = sum(t and g for t, g in zip(truth, guess, strict=True))
-    print(f"\nxgrammar masks over 3 ms: {hits} of {sum(truth)} caught, {sum(guess)} predicted")  # noqa: T201
+    report(f"xgrammar masks over 3 ms: {hits} of {sum(truth)} caught, {sum(guess)} predicted")
     assert hits == sum(truth)
     assert hits / sum(guess) >= 0.5
 
@@ -151,18 +158,20 @@ def test_what_llguidance_refuses_is_predicted(model: CostModel) -> None:
     right = sum(t == g for t, g in zip(truth, guess, strict=True)) / len(pairs)
     caught = sum(t and g for t, g in zip(truth, guess, strict=True))
     print(  # noqa: T201
-        f"\nllguidance refusals, {len(pairs)} unseen: {right:.3f} right, precision {caught / sum(guess):.3f}, "
+        f"llguidance refusals, {len(pairs)} unseen: {right:.3f} right, precision {caught / sum(guess):.3f}, "
         f"recall {caught / sum(truth):.3f}"
     )
     assert right >= 0.95
 
 
-def test_llguidance_compile_times_of_unseen_families_are_predicted(model: CostModel) -> None:
+def test_llguidance_compile_times_of_unseen_families_are_predicted(
+    model: CostModel,
+) -> None:
     prices, pairs = measured(model, "llguidance", "llg")
     pairs = [(row, bill) for row, bill in pairs if row.cost["llg_status"] == "ok"]
     truth = [float(row.cost["llg_compile_ms"]) for row, _ in pairs]
     guess = [prices.compile_of(bill) for _, bill in pairs]
     costliest = percentile(truth, 0.95)
     worst = precision_at(0.95, [value >= costliest for value in truth], guess)
-    print(f"\nllguidance compile, {len(pairs)} unseen: costliest 5 % at recall 0.95 precision {worst:.3f}")  # noqa: T201
+    report(f"llguidance compile, {len(pairs)} unseen: costliest 5 % at recall 0.95 precision {worst:.3f}")
     assert spearman(truth, guess) >= 0.8

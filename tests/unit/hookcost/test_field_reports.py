@@ -51,7 +51,10 @@ def test_a2_nested_counted_repetitions_are_heavy(ask: Ask) -> None:
 
 
 def test_a3_many_required_tools_are_heavy_in_sum(ask: Ask) -> None:
-    parameters = {"type": "object", "properties": {f"arg{i}": {"type": "string"} for i in range(10)}}
+    parameters = {
+        "type": "object",
+        "properties": {f"arg{i}": {"type": "string"} for i in range(10)},
+    }
     tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
     few = ask.cost("xgrammar", tools=[tool] * 4, tool_choice="required")
     many = ask.cost("xgrammar", tools=[tool] * 263, tool_choice="required")
@@ -60,7 +63,12 @@ def test_a3_many_required_tools_are_heavy_in_sum(ask: Ask) -> None:
 
 
 def test_a4_many_optional_properties_are_heavy_on_outlines_only(ask: Ask) -> None:
-    seen = ask.schema({"type": "object", "properties": {f"field{i}": {"type": "string"} for i in range(12)}})
+    seen = ask.schema(
+        {
+            "type": "object",
+            "properties": {f"field{i}": {"type": "string"} for i in range(12)},
+        }
+    )
     assert heavy(seen.by_backend["outlines"])
     assert not heavy(seen.by_backend["xgrammar"])
     assert not heavy(seen.by_backend["llguidance"])
@@ -88,18 +96,29 @@ def test_a6_a_huge_enum_is_heavy_and_beyond_a_limit_refused(ask: Ask) -> None:
     assert seen.refusal is None
     assert heavy(seen.by_backend["xgrammar"])
     assert seen.by_backend["llguidance"].refused is not None
-    assert refused(ask.schema({"type": "object", "properties": {"x": {"enum": values}}}), "too_many_enum_values")
+    assert refused(
+        ask.schema({"type": "object", "properties": {"x": {"enum": values}}}),
+        "too_many_enum_values",
+    )
 
 
 @pytest.mark.parametrize(
     "schema",
     [
-        {"type": "object", "properties": {"x": {"type": "string", "maxLength": 100_000}}},
+        {
+            "type": "object",
+            "properties": {"x": {"type": "string", "maxLength": 100_000}},
+        },
         {
             "type": "array",
             "minItems": 5,
             "maxItems": 10,
-            "items": {"type": "array", "minItems": 5, "maxItems": 10, "items": {"type": "string"}},
+            "items": {
+                "type": "array",
+                "minItems": 5,
+                "maxItems": 10,
+                "items": {"type": "string"},
+            },
         },
     ],
     ids=["a7", "a10"],
@@ -111,16 +130,26 @@ def test_a7_a10_bounds_cost_each_step_before_xgrammar_0_2_6_only(model: CostMode
     assert heavy(old.cost)
 
 
-def test_a8_growing_masks_are_left_to_the_breaker_but_the_shape_is_known(ask: Ask) -> None:
+def test_a8_growing_masks_are_left_to_the_breaker_but_the_shape_is_known(
+    ask: Ask,
+) -> None:
     tag = {
         "type": "structural_tag",
-        "format": {"type": "tag", "begin": "<a>", "content": {"type": "any_text"}, "end": "</a>"},
+        "format": {
+            "type": "tag",
+            "begin": "<a>",
+            "content": {"type": "any_text"},
+            "end": "</a>",
+        },
     }
     assert ask(response_format=tag).features.grammar is Grammar.structural_tag
 
 
 def test_a11_tools_are_counted_even_when_the_model_may_choose(ask: Ask) -> None:
-    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    tool = {
+        "type": "function",
+        "function": {"name": "f", "parameters": {"type": "object"}},
+    }
     seen = ask(tools=[tool] * 263, tool_choice="auto")
     assert seen.features.tools == 263
     assert seen.features.grammar is Grammar.none
@@ -141,7 +170,12 @@ def test_a13_a_schema_that_is_none_is_refused(ask: Ask, schema: dict[str, Any]) 
         {"type": "array", "items": {"type": "string"}, "minItems": 5, "maxItems": 2},
         {"type": "string", "minLength": 5, "maxLength": 2},
         {"type": "integer", "minimum": 5, "maximum": 2},
-        {"type": "object", "properties": {"a": {}}, "minProperties": 5, "maxProperties": 2},
+        {
+            "type": "object",
+            "properties": {"a": {}},
+            "minProperties": 5,
+            "maxProperties": 2,
+        },
     ],
 )
 def test_a14_contradictory_bounds_are_refused(ask: Ask, schema: dict[str, Any]) -> None:
@@ -151,7 +185,9 @@ def test_a14_contradictory_bounds_are_refused(ask: Ask, schema: dict[str, Any]) 
     assert "/properties/x" in seen.refusal.message
 
 
-def test_a15_a_rule_can_keep_grammars_from_replicas_that_break_on_them(ask: Ask) -> None:
+def test_a15_a_rule_can_keep_grammars_from_replicas_that_break_on_them(
+    ask: Ask,
+) -> None:
     assert ask.schema({"type": "object"}).features.grammar is Grammar.json_schema
 
 
@@ -218,7 +254,12 @@ def test_a23_a_linear_stop_regex_passes(ask: Ask, regex: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [{"logit_bias": {"10000000": 1}}, {"stop_token_ids": [10**7]}, {"allowed_token_ids": [10**7]}]
+    "body",
+    [
+        {"logit_bias": {"10000000": 1}},
+        {"stop_token_ids": [10**7]},
+        {"allowed_token_ids": [10**7]},
+    ],
 )
 def test_a24_a_token_beyond_any_vocabulary_is_refused(ask: Ask, body: dict[str, Any]) -> None:
     assert refused(ask(**body), "value_too_large")

@@ -28,15 +28,59 @@ def in_turns(classifier: Classifier, path: str, body: bytes) -> tuple[Classifica
 
 BODIES: list[tuple[str, dict[str, Any]]] = [
     (CHAT, {"messages": [{"role": "user", "content": PADDING}], "model": "m", "n": 2}),
-    (CHAT, {"messages": [{"role": "user", "content": PADDING + '"}]{[\\'}], "regex": "a+"}),
-    (CHAT, {"regex": "a+", "messages": [{"role": "user", "content": [{"type": "text", "text": PADDING}]}]}),
-    (CHAT, {"messages": [], "response_format": {"type": "json_schema", "schema": SCHEMA}, "user": PADDING}),
-    (CHAT, {"messages": [{"content": PADDING}], "stop": ["a"], "logprobs": True, "top_logprobs": 3, "rid": "r"}),
-    (CHAT, {"messages": [{"content": PADDING}], "tools": [{"function": {"name": "f", "parameters": SCHEMA}}]}),
-    ("/v1/completions", {"prompt": ["a" * INLINE_BYTES, "b" * INLINE_BYTES], "n": 3, "ebnf": 'root ::= "a"'}),
+    (
+        CHAT,
+        {"messages": [{"role": "user", "content": PADDING + '"}]{[\\'}], "regex": "a+"},
+    ),
+    (
+        CHAT,
+        {
+            "regex": "a+",
+            "messages": [{"role": "user", "content": [{"type": "text", "text": PADDING}]}],
+        },
+    ),
+    (
+        CHAT,
+        {
+            "messages": [],
+            "response_format": {"type": "json_schema", "schema": SCHEMA},
+            "user": PADDING,
+        },
+    ),
+    (
+        CHAT,
+        {
+            "messages": [{"content": PADDING}],
+            "stop": ["a"],
+            "logprobs": True,
+            "top_logprobs": 3,
+            "rid": "r",
+        },
+    ),
+    (
+        CHAT,
+        {
+            "messages": [{"content": PADDING}],
+            "tools": [{"function": {"name": "f", "parameters": SCHEMA}}],
+        },
+    ),
+    (
+        "/v1/completions",
+        {
+            "prompt": ["a" * INLINE_BYTES, "b" * INLINE_BYTES],
+            "n": 3,
+            "ebnf": 'root ::= "a"',
+        },
+    ),
     ("/v1/completions", {"prompt": list(range(INLINE_BYTES)), "n": 3}),
     ("/v1/completions", {"prompt": [list(range(INLINE_BYTES)), [1]], "n": 3}),
-    ("/v1/responses", {"input": PADDING, "text": {"format": {"type": "json_schema", "name": "s", "schema": SCHEMA}}}),
+    (
+        "/v1/responses",
+        {
+            "input": PADDING,
+            "text": {"format": {"type": "json_schema", "name": "s", "schema": SCHEMA}},
+        },
+    ),
     ("/v1/messages", {"system": PADDING, "messages": [], "stop_sequences": ["x"]}),
     ("/generate", {"text": PADDING, "sampling_params": {"regex": "a+", "n": 2}}),
     ("/generate", {"text": [PADDING, "x"], "return_logprob": True}),
@@ -46,12 +90,24 @@ BODIES: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("path", "body"), BODIES)
 def test_in_turns_the_same_is_seen_as_at_once(classifier: Classifier, path: str, body: dict[str, Any]) -> None:
     raw = orjson.dumps(body)
-    at_once, (apart, _) = classifier.classify(path, raw), in_turns(classifier, path, raw)
+    at_once, (apart, _) = (
+        classifier.classify(path, raw),
+        in_turns(classifier, path, raw),
+    )
     assert apart.refusal == at_once.refusal
     assert apart.signature == at_once.signature
     assert apart.grammar_key == at_once.grammar_key
     assert apart.cost.compile_ms == at_once.cost.compile_ms
-    for name in ("grammar", "n", "batch", "stop", "tools", "top_logprobs", "rid_given", "body_bytes"):
+    for name in (
+        "grammar",
+        "n",
+        "batch",
+        "stop",
+        "tools",
+        "top_logprobs",
+        "rid_given",
+        "body_bytes",
+    ):
         assert getattr(apart.features, name) == getattr(at_once.features, name), name
     assert apart.features.prompt_bytes == pytest.approx(at_once.features.prompt_bytes, rel=0.05, abs=64)
 
@@ -76,13 +132,22 @@ def test_a_large_broken_body_is_refused(classifier: Classifier, body: bytes) -> 
     assert seen.refusal.status == 400
 
 
-def test_tools_hidden_in_the_messages_of_a_large_body_make_it_heavy(classifier: Classifier) -> None:
+def test_tools_hidden_in_the_messages_of_a_large_body_make_it_heavy(
+    classifier: Classifier,
+) -> None:
     tools = [{"function": {"name": "f", "parameters": SCHEMA, "strict": True}}]
     for key in (b'"tools"', rb'"\u0074ools"'):
         body = orjson.dumps({"messages": [{"role": "system", "content": PADDING, "tools": tools}]})
         seen, _ = in_turns(classifier, CHAT, body.replace(b'"tools"', key))
         assert seen.cost.heavy is not None
-    quoted = orjson.dumps({"messages": [{"role": "user", "content": PADDING + '"tools": 1'}, {"content": "tools"}]})
+    quoted = orjson.dumps(
+        {
+            "messages": [
+                {"role": "user", "content": PADDING + '"tools": 1'},
+                {"content": "tools"},
+            ]
+        }
+    )
     assert in_turns(classifier, CHAT, quoted)[0].cost.heavy is None
 
 
@@ -94,9 +159,20 @@ def test_parameters_beyond_the_bound_make_a_body_heavy(classifier: Classifier) -
 
 
 def test_images_cost_many_short_turns_and_hide_nothing(classifier: Classifier) -> None:
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgo" * 750_000}}
+    image = {
+        "type": "image_url",
+        "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgo" * 750_000},
+    }
     body = orjson.dumps(
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": "what?"}, *[image] * 5]}], "regex": "a+"}
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [{"type": "text", "text": "what?"}, *[image] * 5],
+                }
+            ],
+            "regex": "a+",
+        }
     )
     assert len(body) > 40_000_000
     turns = classifier.begin(CHAT, body)
