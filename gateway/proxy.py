@@ -7,7 +7,6 @@ request on the event loop, so what can be computed once per rule, replica or pat
 import asyncio
 import os
 import re
-from collections.abc import Generator
 from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
@@ -16,8 +15,7 @@ import structlog
 
 from gateway.control.metrics import Metrics
 from gateway.dialect import engine_ids, error_events, spliced
-from gateway.hookcost import Classification, Classifier, api_of
-from gateway.hookcost.classify import INLINE_BYTES
+from gateway.hookcost import Classification, Classifier, Turns, api_of
 from gateway.hookcost.cost import FREE
 from gateway.hookcost.features import Api, Features
 from gateway.routing.replica import Replica
@@ -106,7 +104,7 @@ class Proxy:
     ) -> None:
         self._router = router
         self._links = links
-        self._classifier = classifier
+        self._begin = classifier.begin
         self._loop = asyncio.get_running_loop()
         self._metrics = metrics
         self._aborter = aborter
@@ -131,16 +129,15 @@ class Proxy:
         door = _door(exchange.head)
         if not (exchange.buffered and door.generates):
             self._route(exchange, door, engine_id, _PASSED_THROUGH)
-        elif len(exchange.body) <= INLINE_BYTES:
-            self._route(exchange, door, engine_id, self._classifier.classify(door.path, exchange.body))
+            return
+        classification = self._begin(door.path, exchange.body)
+        if isinstance(classification, Classification):
+            self._route(exchange, door, engine_id, classification)
         else:
-            turns = self._classifier.classify_in_turns(door.path, exchange.body)
-            self._loop.call_soon(self._take_turn, exchange, door, engine_id, turns)
+            self._loop.call_soon(self._take_turn, exchange, door, engine_id, classification)
 
-    def _take_turn(
-        self, exchange: Exchange, door: Door, engine_id: str, turns: Generator[None, None, Classification]
-    ) -> None:
-        """Go on with a large body, and let others have the loop in between."""
+    def _take_turn(self, exchange: Exchange, door: Door, engine_id: str, turns: Turns) -> None:
+        """Go on with what takes long to classify, and let others have the loop in between."""
         if exchange.state == State.done:
             return
         try:
