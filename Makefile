@@ -7,7 +7,7 @@ ARGS ?=
 COMPILED := .venvs/compiled
 SOURCES := $(shell find gateway replica loadtest config -type f -not -name '*.pyc') pyproject.toml
 
-.PHONY: run test lint format test-engines test-compiled bench-wire wheel clean
+.PHONY: run test lint format test-engines test-compiled bench-wire bench-hookcost wheel clean
 
 run: $(VENV)/.run-ready
 	@exec $(BIN)/steplane up
@@ -31,6 +31,10 @@ test-engines: $(VENV)/.dev-ready
 # CPU per request and per SSE chunk beside HAProxy (Debian package `haproxy`) in one run.
 bench-wire: $(VENV)/.dev-ready $(COMPILED)/.ready
 	$(BIN)/python -m loadtest.wire $(ARGS)
+
+# What classifying a request costs: plain, with a schema seen or unseen, and the longest turn for a large body.
+bench-hookcost: $(VENV)/.dev-ready
+	$(BIN)/python -m loadtest.bench_hookcost
 
 # A wheel whose data plane is compiled to C (needs a C compiler; installs without one).
 wheel: .build/wheel/.ready
