@@ -6,7 +6,7 @@ import pytest
 
 from tests.clients.served import Served, tapped_gateway
 from tests.engines.build import SGLANG, build_environment, build_model
-from tests.engines.sglang_server import sglang, slow_down
+from tests.engines.sglang_server import PACE_S, sglang, slow_down
 
 _FIGURES = pytest.StashKey[list[str]]()
 
@@ -34,9 +34,9 @@ def sglang_installed() -> None:
 
 @pytest.fixture(scope="session")
 def sglang_url(sglang_installed: None) -> Iterator[str]:
-    """A running SGLang server, slowed down so that its HTTP process keeps pace and cuts its events regularly."""
+    """A running SGLang server."""
     with sglang() as url:
-        slow_down(url, 0.02)
+        slow_down(url, PACE_S)
         yield url
 
 

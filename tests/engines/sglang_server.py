@@ -38,9 +38,20 @@ def sglang(name: str = "sglang", extra: Sequence[str] = ()) -> Iterator[str]:
         *("--tool-call-parser", "pythonic"),
         *extra,
     ]
-    environment = engine_environment() | {"SGLANG_USE_CPU_ENGINE": "1"}
+    environment = engine_environment() | {
+        "SGLANG_USE_CPU_ENGINE": "1",
+        # By itself SGLang would look every 4 s and every 50 tokens whether the client of an unstreamed request is still
+        # there. It never does here, so that it can only have been told by the gateway.
+        "SGLANG_REQUEST_STATE_WAIT_TIMEOUT": "3600",
+        "SGLANG_FORCE_STREAM_INTERVAL": "1000000",
+    }
     with running(name, command, ready=answers(f"{url}/health", timeout_s=30), start_s=START_S, environment=environment):
         yield url
+
+
+PACE_S = 0.02
+"""What a forward pass takes longer in the tests: enough for the engine's HTTP process to keep up and cut its events one
+by one."""
 
 
 def slow_down(url: str, forward_s: float | None) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from tests.clients.case import MODEL
 from tests.clients.served import gateway
-from tests.engines.sglang_server import sglang, slow_down
+from tests.engines.sglang_server import PACE_S, sglang, slow_down
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -32,7 +32,7 @@ _numbers = itertools.count()
 def interactive_url(sglang_installed: None) -> Iterator[str]:
     """A second SGLang server, at the pace of the first."""
     with sglang("sglang-interactive") as url:
-        slow_down(url, 0.02)
+        slow_down(url, PACE_S)
         yield url
 
 
