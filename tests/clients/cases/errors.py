@@ -32,23 +32,20 @@ def _(client: Client) -> None:
     assert "context length" in caught.value.message
 
 
-@CASES.case("a JSON schema that no grammar can be made of is a 400")
+@CASES.case("an EBNF grammar that does not compile is a 400")
 def _(client: Client) -> None:
     with pytest.raises(openai.BadRequestError):
         client.openai.chat.completions.create(
-            model=MODEL,
-            messages=HELLO,
-            max_tokens=2,
-            response_format={"type": "json_schema", "json_schema": {"name": "bad", "schema": {"type": "ship"}}},
+            model=MODEL, messages=HELLO, max_tokens=2, extra_body={"ebnf": "root ::= nowhere"}
         )
 
 
-@CASES.case("a regex that does not parse ends its stream with an error")
+@CASES.case("an EBNF grammar that does not compile ends its stream with an error")
 def _(client: Client) -> None:
     with (
         pytest.raises(openai.APIError),
         client.openai.chat.completions.create(
-            model=MODEL, messages=HELLO, max_tokens=2, stream=True, extra_body={"regex": "(("}
+            model=MODEL, messages=HELLO, max_tokens=2, stream=True, extra_body={"ebnf": "root ::= nowhere"}
         ) as stream,
     ):
         list(stream)
