@@ -47,3 +47,8 @@ def group_mask(names: str) -> int:
     for name in names.split("+"):
         mask |= GROUPS[name]
     return mask
+
+
+def group_names(mask: int) -> str:
+    """The names of the groups in a bit mask, joined by `+`."""
+    return "+".join(name for name, group in GROUPS.items() if mask & group)
