@@ -83,7 +83,7 @@ def read_settings(environment: Mapping[str, str], default_feed: Listen) -> Repli
         feed_token=environment.get("STEPLANE_FEED_TOKEN", ""),
         ring_bytes=int(source.number("RING_MIB", 16.0, least=1)) * _MIB,
         compile_threads=int(source.number("COMPILE_THREADS", 2.0, least=1)),
-        grammar_cache_mib=int(source.number("GRAMMAR_CACHE_MIB", 512.0, least=1)),
+        grammar_cache_mib=int(source.number("GRAMMAR_CACHE_MIB", 2048.0, least=1)),
         sleepless=source.word("POLL_SLEEP", {"on": off, "off": on}, on),
         trial=source.word("COMPILE_TRIAL", {"on": on, "off": off}, on),
         problems=tuple(source.problems),

@@ -10,8 +10,9 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-# About a tenth of a core against one busy thread of normal priority, and a whole core when it is idle.
-COMPILE_NICENESS = 10
+# A third of the weight of a normal thread. Nicer threads all but stop on a machine that is busy with other things, and
+# those who wait for a grammar wait for ever.
+COMPILE_NICENESS = 5
 # A compile thread that runs Python keeps the step thread waiting for the GIL for this long at most; Python's own 5 ms
 # is a whole step.
 _SWITCH_INTERVAL_S = 0.0005
@@ -25,4 +26,5 @@ def compile_pool(threads: int) -> ThreadPoolExecutor:
 
 def _be_nice() -> None:
     with contextlib.suppress(OSError, AttributeError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), COMPILE_NICENESS)
+        thread = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + COMPILE_NICENESS)

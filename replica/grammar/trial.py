@@ -18,8 +18,10 @@ import time
 from dataclasses import dataclass
 from typing import IO, Any, Protocol
 
+from replica.grammar.pool import COMPILE_NICENESS
+
 _STARTS_WITHIN_S = 120.0
-_NICENESS = 15
+_CACHE_BYTES = 256 << 20
 _PR_SET_PDEATHSIG = 1
 
 
@@ -140,7 +142,7 @@ def xgrammar_compiler(tokenizer: str, options: dict[str, Any]) -> Compiler:
     import xgrammar
 
     info = xgrammar.TokenizerInfo.deserialize_json(tokenizer)
-    compiler = xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=False)
+    compiler = xgrammar.GrammarCompiler(info, max_threads=1, cache_limit_bytes=_CACHE_BYTES)
 
     def compile_once(kind: str, text: str) -> None:
         if kind == "json":
@@ -210,5 +212,5 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
 if __name__ == "__main__":
     _die_with_parent()
     with contextlib.suppress(OSError):
-        os.nice(_NICENESS)
+        os.nice(COMPILE_NICENESS)
     serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -31,7 +31,8 @@ _MIB = 1 << 20
 # Compiled and run once before the first request: every kind of node that has code of its own.
 _WARM_UP_SCHEMA = (
     '{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"array","items":{"type":"integer"}},'
-    '"c":{"enum":["x","y"]}},"required":["a","b","c"],"additionalProperties":false}'
+    '"c":{"enum":["x","y"]},"d":{"type":"number"},"e":{"type":"string","maxLength":9},"f":{"type":"boolean"}},'
+    '"required":["a","b","c","d","e","f"],"additionalProperties":false}'
 )
 
 
@@ -178,8 +179,10 @@ def _xgrammar(settings: ReplicaSettings, tokenizer: Any, vocab_size: int, eos_to
         max_whitespace_cnt=serving.constrained_json_max_whitespace_cnt,
     )
     info = backend._tokenizer_info
-    # SGLang's cache above it holds every compiled grammar already.
-    backend.grammar_compiler = GrammarCompiler(info, max_threads=1, cache_enabled=False)
+    # Its cache shares parts between grammars: a schema never seen compiles ten to a hundred times faster with it.
+    backend.grammar_compiler = GrammarCompiler(
+        info, max_threads=1, cache_enabled=True, cache_limit_bytes=settings.grammar_cache_mib * _MIB
+    )
     options = {"any_whitespace": whitespace, "max_whitespace_cnt": serving.constrained_json_max_whitespace_cnt}
     backend.take_over(settings, TrialSetup("xgrammar", info.serialize_json(), options), _xgrammar_bytes)
     return backend

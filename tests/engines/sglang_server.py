@@ -1,6 +1,6 @@
 """Starts the real SGLang server on CPU with the tiny model, and stops it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import httpx
@@ -14,8 +14,17 @@ START_S = 600.0
 
 
 @contextmanager
-def sglang(name: str = "sglang", extra: Sequence[str] = ()) -> Iterator[str]:
-    """The URL of a served tiny model, up until the block ends. `extra` flags are added to the command.
+def sglang(
+    name: str = "sglang",
+    extra: Sequence[str] = (),
+    *,
+    overlap: bool = False,
+    variables: Mapping[str, str] | None = None,
+) -> Iterator[str]:
+    """The URL of a served tiny model, up until the block ends.
+
+    `extra` flags are added to the command and `variables` to its environment; with `overlap` it runs SGLang's default
+    event loop, which prepares a batch while the one before is computed.
 
     Output is as deterministic as it gets: greedy decoding of one request at a time gives the same tokens and the same
     log probabilities every time, because nothing is taken from a prefix cache.
@@ -29,7 +38,8 @@ def sglang(name: str = "sglang", extra: Sequence[str] = ()) -> Iterator[str]:
         *("--device", "cpu", "--attention-backend", "torch_native", "--dtype", "bfloat16"),
         *("--mem-fraction-static", "0.1", "--max-total-tokens", "65536", "--max-running-requests", "32"),
         *("--context-length", "4096", "--random-seed", "1", "--disable-radix-cache"),
-        "--disable-overlap-schedule",  # with it, chance decides whether the last two tokens share an event
+        # With overlap, chance decides whether the last two tokens share an event.
+        *(() if overlap else ("--disable-overlap-schedule",)),
         "--enable-metrics",
         "--sleep-on-idle",  # else the scheduler spins a core when idle
         # A random model prefers white space to anything that would end a JSON document.
@@ -44,6 +54,7 @@ def sglang(name: str = "sglang", extra: Sequence[str] = ()) -> Iterator[str]:
         # there. It never does here, so that it can only have been told by the gateway.
         "SGLANG_REQUEST_STATE_WAIT_TIMEOUT": "3600",
         "SGLANG_FORCE_STREAM_INTERVAL": "1000000",
+        **(variables or {}),
     }
     with running(name, command, ready=answers(f"{url}/health", timeout_s=30), start_s=START_S, environment=environment):
         yield url
