@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 MAX_SOURCE_CHARS = 64 * 1024
 MAX_NESTING = 256
-_MAX_TOKENS = 4_000
+_MAX_TOKENS = 1_500
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+|\#[^\n]*|//[^\n]*)
       | (?P<define>[A-Za-z_][\w.-]*\s*(?:::=|:(?!:)))
       | (?P<name>[A-Za-z_][\w.-]*)
-      | (?P<text>"(?:[^"\\]|\\.)*"i?|'(?:[^'\\]|\\.)*')
-      | (?P<class>\[(?:[^\]\\]|\\.)*\])
+      | (?P<text>"[^"\\]*(?:\\.[^"\\]*)*"i?|'[^'\\]*(?:\\.[^'\\]*)*')
+      | (?P<class>\[[^\]\\]*(?:\\.[^\]\\]*)*\])
       | (?P<regex>/(?:[^/\\]|\\.)+/[a-z]*)
       | (?P<count>\{\s*\d*\s*(?:,\s*\d*)?\s*\})
       | (?P<loop>[*+])

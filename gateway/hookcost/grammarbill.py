@@ -26,6 +26,8 @@ WALKS: dict[str, type[SchemaWalk]] = {
     "outlines": OutlinesWalk,
 }
 """The reading of a schema, by grammar backend; SGLang and vLLM use these names, vLLM also `guidance`."""
+_PART_WORK = 10
+"""Units of a walk that a tool or a part of a tag takes beside its nodes."""
 _HEAVY_COPIES = 1_000_000
 
 
@@ -66,9 +68,14 @@ class GrammarReader:
 
     def _tools(self, schemas: list[object], bill: Bill, slice_work: int) -> Generator[None, None, None]:
         """The sum over all tools: one of them is chosen, but all are compiled."""
+        left = slice_work
         for index, schema in enumerate(schemas):
             part = yield from self._schema(schema, slice_work)
             _merge(bill, part, ("tools", index))
+            left -= part.nodes + _PART_WORK
+            if left <= 0:
+                left = slice_work
+                yield
             properties = schema.get("properties") if isinstance(schema, dict) else None
             bill.add("tool_properties", float(len(properties)) if isinstance(properties, dict) else 0.0, None)
         if len(schemas) > 1:
@@ -78,6 +85,7 @@ class GrammarReader:
         if isinstance(parts, str):
             bill.heavy = parts
             return
+        left = slice_work
         for index, part in enumerate(parts):
             if part.kind is Grammar.json_schema:
                 _merge(bill, (yield from self._schema(part.value, slice_work)), ("parts", index))
@@ -85,6 +93,10 @@ class GrammarReader:
                 _raw_regex(str(part.value), bill, self.vocabulary, Path(None, index))
             elif part.kind is Grammar.ebnf:
                 _raw_ebnf(str(part.value), bill, Path(None, index))
+            left -= _PART_WORK
+            if left <= 0:
+                left = slice_work
+                yield
         bill.counts["text"] = 1.0
 
 

@@ -227,7 +227,7 @@ class LlguidanceWalk(SchemaWalk):
             stack.append((value, depth + 1, Path(here, name), "required" if name in needed else None))
         for name, value in patterns.items():
             where = Path(Path(path, "patternProperties"), name)
-            self._pattern(name, where)
+            stack.append(({"type": "string", "pattern": name}, depth, where, None))
             stack.append((value, depth + 1, where, None))
         additional = schema.get("additionalProperties", True)
         is_open = additional is not False

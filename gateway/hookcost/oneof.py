@@ -5,11 +5,13 @@ different literals, or objects that differ so in a required property. A referenc
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import combinations
 
 from gateway.hookcost.reference import resolve
 
 _MAX_PAIRS = 2_000
+_MAX_COMPARISONS = 2_000
 _MAX_DEPTH = 4
 _META = frozenset(
     (
@@ -48,8 +50,9 @@ def excluding(options: list[object], root: object, through_references: bool) -> 
     """
     if len(options) * (len(options) - 1) // 2 > _MAX_PAIRS:
         return False
+    budget = _Budget(_MAX_COMPARISONS)
     atoms = [_atoms(option, root, through_references, 0) for option in options]
-    return all(_disjoint(one, other, root, 0) for one, other in combinations(atoms, 2))
+    return all(_disjoint(one, other, root, budget, 0) for one, other in combinations(atoms, 2))
 
 
 def _atoms(schema: object, root: object, through_references: bool, depth: int) -> list[Atom] | None:
@@ -129,15 +132,23 @@ def _merged(schema: Mapping[str, object], branches: list[object], root: object) 
     return merged
 
 
-def _disjoint(one: list[Atom] | None, other: list[Atom] | None, root: object, depth: int) -> bool:
+@dataclass(slots=True)
+class _Budget:
+    """Comparisons left; without any, options count as overlapping."""
+
+    left: int
+
+
+def _disjoint(one: list[Atom] | None, other: list[Atom] | None, root: object, budget: _Budget, depth: int) -> bool:
     if one is None or other is None:
         return False
-    if len(one) * len(other) > _MAX_PAIRS:
+    budget.left -= len(one) * len(other)
+    if budget.left < 0:
         return False
-    return all(_atoms_disjoint(ours, theirs, root, depth) for ours in one for theirs in other)
+    return all(_atoms_disjoint(ours, theirs, root, budget, depth) for ours in one for theirs in other)
 
 
-def _atoms_disjoint(ours: Atom, theirs: Atom, root: object, depth: int) -> bool:
+def _atoms_disjoint(ours: Atom, theirs: Atom, root: object, budget: _Budget, depth: int) -> bool:
     if ours[0] != theirs[0]:
         return True
     if ours[0] in ("string", "boolean"):
@@ -148,8 +159,12 @@ def _atoms_disjoint(ours: Atom, theirs: Atom, root: object, depth: int) -> bool:
     if not isinstance(one, dict) or not isinstance(other, dict):
         return False
     for name in [*_strings(one.get("required")), *_strings(other.get("required"))]:
-        mine, yours = _property(one, name), _property(other, name)
-        if _disjoint(_atoms(mine, root, False, depth + 1), _atoms(yours, root, False, depth + 1), root, depth + 1):
+        budget.left -= 1
+        if budget.left < 0:
+            return False
+        mine = _atoms(_property(one, name), root, False, depth + 1)
+        yours = _atoms(_property(other, name), root, False, depth + 1)
+        if _disjoint(mine, yours, root, budget, depth + 1):
             return True
     return False
 

@@ -21,7 +21,7 @@ MAX_SOURCE_CHARS = 64 * 1024
 UNBOUNDED = 1 << 30
 """The upper bound of `*`, `+` and `{n,}`."""
 _MAX_COPIES = 1 << 40
-_MAX_WORK = 2_000
+_MAX_WORK = 600
 """Steps of the analysis, of about a microsecond; patterns of real schemas need some ten."""
 
 

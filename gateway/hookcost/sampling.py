@@ -112,10 +112,26 @@ def _logit_bias(to: Sampling, value: object, param: str) -> None:
     if bias is None:
         return
     to.logit_bias += len(bias)
+    if len(bias) > _MANY and set(map(type, bias.values())) <= {int, float} and all(map(str.isdecimal, bias)):
+        to.largest_token_id = max(to.largest_token_id, _clipped(max(bias, key=_as_number)))
+        return
     for token, weight in bias.items():
         token_id = integer(token, f"{param}.{token[:20]}")
         number(weight, f"{param}.{token[:20]}")
         to.largest_token_id = max(to.largest_token_id, token_id or 0)
+
+
+_MANY = 64
+
+
+def _clipped(digits: str) -> int:
+    return int(digits) if len(digits) < 19 else 1 << 62
+
+
+def _as_number(digits: str) -> tuple[int, str]:
+    """Orders decimal numbers without converting them, which is quadratic in their length."""
+    digits = digits.lstrip("0")
+    return len(digits), digits
 
 
 def _additive_penalty(to: Sampling, value: object, param: str) -> None:

@@ -24,6 +24,8 @@ _SLICE_TEXT_BYTES = 128 * 1024
 _REGEX_BYTES = 64 * 1024
 _PIECE_BYTES = 24 * 1024
 _PIECE_DEPTH = 8
+_PIECE_CONTAINERS = 300
+"""Objects and arrays are what takes time to parse; a long list of numbers or texts is parsed at once."""
 _WINDOW_BYTES = 32 * 1024
 
 PROMPT_KEYS = frozenset(
@@ -138,7 +140,8 @@ def skim(body: bytes, prompt_text: bool) -> Generator[None, None, Skimmed | Refu
 def _parsed(body: bytes, start: int, end: int, depth: int, pace: _Pace) -> Generator[None, None, object]:
     """The value between two places, parsed piece by piece where it is large: many small objects take longest."""
     first = body[start : start + 1]
-    if end - start <= _PIECE_BYTES or first not in (b"{", b"[") or depth > _PIECE_DEPTH:
+    containers = body.count(b"{", start, end) + body.count(b"[", start, end)
+    if end - start <= _PIECE_BYTES or containers < _PIECE_CONTAINERS or depth > _PIECE_DEPTH:
         try:
             value = orjson.loads(body[start:end])
         except orjson.JSONDecodeError as error:
@@ -150,6 +153,10 @@ def _parsed(body: bytes, start: int, end: int, depth: int, pace: _Pace) -> Gener
     elements: list[object] = []
     at = group = _space(body, start + 1)
     while at < end - 1:
+        pace.tokens += 2
+        if pace.tokens > _SLICE_TOKENS:
+            pace.tokens = 0
+            yield
         before = at
         key = ""
         if first == b"{":

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gateway.hookcost.features import Grammar
 
-MAX_PARTS = 10_000
+MAX_PARTS = 1_500
 _SCHEMA_KEYS = ("json_schema", "schema")
 _NESTING_KEYS = ("format", "content", "elements", "tags", "structures", "tag", "begin", "end", "parts", "rules")
 

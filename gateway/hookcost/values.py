@@ -88,6 +88,9 @@ def texts(value: object, param: str) -> list[str]:
     if isinstance(value, str):
         return [value]
     if isinstance(value, list):
+        kinds = set(map(type, value))
+        if kinds <= {str}:
+            return value
         for index, item in enumerate(value):
             if item is not None and not isinstance(item, str):
                 raise MalformedError(f"{param}[{index}]", "a string", item)

@@ -20,8 +20,7 @@ from gateway.hookcost.schemawalk import SchemaWalk
 from gateway.hookcost.vocabulary import Vocabulary
 
 _HOPS = 8
-MAX_VALUES = 20_000
-"""Values of one `enum` that are measured; twice as many as any engine should see."""
+_MAX_TYPES = 16
 UNROLLED = 128
 """Counted repetitions up to this many are unrolled into states at compile time; longer ones are counted at each step
 (`kLargeRepeatThreshold`)."""
@@ -70,7 +69,7 @@ class XgrammarWalk(SchemaWalk):
         if "$ref" in schema:
             self._reference(schema["$ref"], depth, path)
         elif "const" in schema:
-            bill.counts["literal_bytes"] = bill.counts.get("literal_bytes", 0.0) + _json_bytes(schema["const"])
+            bill.counts["literal_bytes"] = bill.counts.get("literal_bytes", 0.0) + len(orjson.dumps(schema["const"]))
         elif "enum" in schema:
             self._enum(schema["enum"], path)
         elif "anyOf" in schema:
@@ -92,6 +91,9 @@ class XgrammarWalk(SchemaWalk):
         bill = self.bill
         kind = schema.get("type", default_type)
         if isinstance(kind, list):
+            if len(kind) > _MAX_TYPES:
+                self._give_up(f"a `type` of more than {_MAX_TYPES} types")
+                return
             for one in kind:
                 self._stack.append(({**schema, "type": one}, depth, path, None))
             if not kind:
@@ -132,7 +134,7 @@ class XgrammarWalk(SchemaWalk):
             self.bill.refuse("`enum` must be an array with at least one value", path, MALFORMED)
             return
         self._left -= len(values) // 8
-        size = sum([_json_bytes(value) for value in values[:MAX_VALUES]])
+        size = len(orjson.dumps(values))
         counts, peaks = self.bill.counts, self.bill.peaks
         counts["enum_values"] = counts.get("enum_values", 0.0) + len(values)
         peaks["enum_values"] = max(peaks.get("enum_values", 0.0), len(values))
@@ -214,7 +216,7 @@ class XgrammarWalk(SchemaWalk):
             stack.append((value, depth + 1, Path(here, name), None))
         for name, value in patterns.items():
             where = Path(Path(path, "patternProperties"), name)
-            self.pattern(name, where)
+            stack.append(({"type": "string", "pattern": name}, depth, where, None))
             stack.append((value, depth + 1, where, None))
         names = schema.get("propertyNames")
         if names is not None:
@@ -318,14 +320,23 @@ def trie_nodes(names: Mapping[str, object]) -> int:
     """Nodes of the trie of the names in UTF-8, shared prefixes counted once."""
     nodes, before = 1, b""
     for name in sorted([name.encode("utf-8", "surrogatepass") for name in names]):
-        common = 0
-        for ours, theirs in zip(name, before, strict=False):
-            if ours != theirs:
-                break
-            common += 1
-        nodes += len(name) - common
+        nodes += len(name) - _common(name, before)
         before = name
     return nodes
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """Length of the common prefix, by halving: names may be long."""
+    low, high = 0, min(len(one), len(other))
+    if one[:high] == other[:high]:
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 def _counting_rules(properties: int, required: int, low: int, high: int) -> int:
@@ -339,10 +350,6 @@ def _counting_rules(properties: int, required: int, low: int, high: int) -> int:
         least = max(1, low - (properties - 1 - index), min(required, index + 1) if required == properties else 1)
         rules += max(0, min(index + 1, most) - least + 1)
     return rules * max(1, properties // 25)
-
-
-def _json_bytes(value: object) -> int:
-    return len(value) + 2 if isinstance(value, str) else len(orjson.dumps(value))
 
 
 @lru_cache(maxsize=4096)

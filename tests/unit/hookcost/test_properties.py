@@ -97,7 +97,7 @@ SCHEMAS = st.recursive(
 )
 calm = settings(
     deadline=None,
-    max_examples=150,
+    max_examples=60,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
