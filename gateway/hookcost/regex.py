@@ -440,6 +440,11 @@ class _Reader:
             self.at += 1
             return 8, CharClass(1 << 8)
         before = self.source[self.at]
+        if before in "xu":
+            self.at += 1
+            code = self.code_point(before)
+            character = before if code is None else chr(code)
+            return ord(character), _literal(character)
         chars = self.escaped_class()
         if before in "dDwWsSpP":
             return None, chars

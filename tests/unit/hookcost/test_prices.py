@@ -1,0 +1,149 @@
+"""The price list as data: what it accepts, and that the measured laws come out of it."""
+
+import copy
+from typing import Any
+
+import pytest
+import yaml
+
+from gateway.hookcost.prices import CostModel, CostModelError, cost_model_from
+from tests.unit.hookcost.conftest import REPOSITORY, Ask
+
+DATA: dict[str, Any] = yaml.safe_load((REPOSITORY / "config" / "cost_model.yaml").read_text())
+
+
+def changed(path: str, value: object) -> dict[str, Any]:
+    data = copy.deepcopy(DATA)
+    at: Any = data
+    *steps, last = path.split(".")
+    for step in steps:
+        at = at[int(step)] if isinstance(at, list) else at[step]
+    at[last] = value
+    return data
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "key"),
+    [
+        ("vocabulary", None, "vocabulary"),
+        ("vocabulary.size", "many", "vocabulary.size"),
+        ("vocabulary.shares.lower", -1, "vocabulary.shares.lower"),
+        ("vocabulary.shares.vowels", 0.1, "vocabulary.shares.vowels"),
+        ("backends.xgrammar.base", 5, "backends.xgrammar.base"),
+        ("backends.xgrammar.compile_ms.text", "dear", "backends.xgrammar.compile_ms.text"),
+        ("backends.xgrammar.step_us.counted_class", True, "backends.xgrammar.step_us.counted_class"),
+        ("backends.xgrammar.stp_us", {}, "backends.xgrammar.stp_us"),
+        ("backends.xgrammar.older.0.until", 1, "backends.xgrammar.older[0].until"),
+        ("hooks.stop_word", 1, "hooks.stop_word"),
+        ("hooks.stop", None, "hooks.stop"),
+        ("prices", {}, "cost model.prices"),
+    ],
+)
+def test_an_entry_that_is_wrong_is_named(path: str, value: object, key: str) -> None:
+    with pytest.raises(CostModelError) as error:
+        cost_model_from(changed(path, value))
+    assert error.value.key == key
+
+
+def test_an_unknown_backend_is_refused_with_the_known_ones(model: CostModel) -> None:
+    with pytest.raises(CostModelError, match="llguidance, outlines, xgrammar"):
+        model.backend("guidance")
+
+
+def test_prices_scale_with_the_vocabulary(model: CostModel) -> None:
+    larger = cost_model_from(changed("vocabulary.size", 2 * DATA["vocabulary"]["size"]))
+    small, large = model.backend("xgrammar"), larger.backend("xgrammar")
+    assert large.compile_ms["text"] == pytest.approx(2 * small.compile_ms["text"])
+    assert large.step_us["counted_class"] == pytest.approx(2 * small.step_us["counted_class"])
+
+
+NAMES = (
+    "account balance channel device element factor group handle index journal kernel label metric number owner price"
+)
+
+
+@pytest.mark.parametrize(
+    ("schema", "low", "high"),
+    [
+        ({"type": "string"}, 15, 25),
+        (
+            {
+                "type": "object",
+                "properties": {name: {"type": "string"} for name in NAMES.split()},
+                "additionalProperties": True,
+            },
+            1600,
+            3000,
+        ),
+        ({"type": "object", "properties": {name: {"type": "string"} for name in NAMES.split()}}, 15, 40),
+        ({"type": "string", "pattern": "^.{1,255}$"}, 15, 120),
+        ({"type": "string", "pattern": "^[a-z]{1,100}$"}, 100, 400),
+        ({"type": "string", "pattern": "^([a-z]{1,100} ){1,100}$"}, 12_000, 48_000),
+        ({"type": "string", "format": "email"}, 20, 60),
+        ({"type": "string", "format": "date"}, 0, 5),
+        ({"type": "string", "maxLength": 255}, 0, 25),
+        ({"enum": [f"{i:020d}" for i in range(10_000)]}, 800, 3200),
+    ],
+)
+def test_the_compile_laws_of_xgrammar_come_out(ask: Ask, schema: dict[str, Any], low: float, high: float) -> None:
+    assert low <= ask.schema(schema).by_backend["xgrammar"].compile_ms <= high
+
+
+@pytest.mark.parametrize(
+    ("body", "xgrammar", "llguidance"),
+    [
+        ({"guided_json": {"type": "string", "pattern": "^.{1,255}$"}}, (20_000, 80_000), (0, 1500)),
+        ({"guided_json": {"type": "string", "pattern": "^[a-zA-Z0-9 ]{1,200}$"}}, (11_000, 46_000), (0, 1500)),
+        ({"guided_json": {"type": "string", "pattern": "^[a-z]{1,1000}$"}}, (4_000, 12_000), (0, 1500)),
+        ({"guided_json": {"type": "string", "maxLength": 255}}, (0, 1000), (0, 1500)),
+        ({"guided_json": {"type": "string", "pattern": "^([a-z]+)*$"}}, (0, 1000), (0, 1500)),
+        ({"guided_regex": "([A-Za-z]+ ?)+"}, (20_000, 80_000), (0, 1500)),
+        ({"guided_regex": "([a-z]{1,50} ){1,50}"}, (4_000, 16_000), (0, 1500)),
+        ({"guided_regex": "(a+)+b"}, (500, 20_000), (0, 1500)),
+        ({"guided_regex": "[a-z]+"}, (0, 2000), (0, 1500)),
+        ({"guided_grammar": 's ::= s s | "a" | "a" s'}, (19_000, 80_000), (27_000, 110_000)),
+        ({"guided_grammar": "root ::= ch+ ([ \\n] ch+)*\nch ::= [0-9a-zA-Z.,!?]"}, (250, 2000), (2000, 4800)),
+        ({"guided_grammar": "root ::= " + " ".join(['("a")?'] * 100)}, (10_000, 40_000), (0, 10_000)),
+        ({"guided_grammar": 'root ::= "yes" | "no"'}, (0, 500), (0, 500)),
+        ({"guided_choice": ["yes", "no"]}, (0, 500), (0, 500)),
+    ],
+)
+def test_the_step_laws_come_out(
+    ask: Ask, body: dict[str, Any], xgrammar: tuple[float, float], llguidance: tuple[float, float]
+) -> None:
+    costs = ask(**body).by_backend
+    assert xgrammar[0] <= costs["xgrammar"].step_us <= xgrammar[1]
+    assert llguidance[0] <= costs["llguidance"].step_us <= llguidance[1]
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ({"type": "string", "not": {"const": "x"}}, "not"),
+        ({"type": "array", "uniqueItems": True}, "uniqueItems"),
+        ({"type": "object", "if": {}, "then": {}}, "if"),
+        ({"type": "string", "format": "color"}, "format"),
+        ({"oneOf": [{"type": "string"}, {"type": "string", "maxLength": 5}]}, "oneOf"),
+        ({"$ref": "https://example.com/other.json"}, "out of the schema"),
+    ],
+)
+def test_what_llguidance_refuses_is_said_and_xgrammar_takes_it(ask: Ask, schema: dict[str, Any], says: str) -> None:
+    costs = ask.schema(schema).by_backend
+    assert says in str(costs["llguidance"].refused)
+    assert costs["xgrammar"].refused is None
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"oneOf": [{"type": "string"}, {"type": "integer"}]},
+        {"oneOf": [{"const": "a"}, {"const": "b"}]},
+        {
+            "oneOf": [
+                {"type": "object", "properties": {"kind": {"const": kind}}, "required": ["kind"]} for kind in ("a", "b")
+            ]
+        },
+    ],
+)
+def test_options_that_plainly_exclude_each_other_are_taken_by_llguidance(ask: Ask, schema: dict[str, Any]) -> None:
+    assert ask.schema(schema).by_backend["llguidance"].refused is None
