@@ -75,3 +75,20 @@ def explain(
     from gateway.cli.explain import run
 
     run(file, path, as_json=as_json, config_file=config)
+
+
+replica_app = typer.Typer(help="What runs beside an engine.", no_args_is_help=True)
+app.add_typer(replica_app, name="replica")
+
+
+@replica_app.command(context_settings={"ignore_unknown_options": True})
+def launch(
+    arguments: Annotated[list[str], typer.Argument(metavar="-- ARGUMENTS", help="The engine's flags, or its command.")],
+    pool: Annotated[str, typer.Option(help="Pool that the replica is for; names a profile.")],
+    engine: Annotated[str | None, typer.Option(help="sglang or vllm, where the command does not say it.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the command.")] = False,
+) -> None:
+    """Start an engine with the flags that suit its pool, and print them with the reasons."""
+    from gateway.cli.launch import run
+
+    run(pool, engine, arguments, dry_run=dry_run)
