@@ -86,7 +86,7 @@ def read_body(api: Api, body: Mapping[str, object], body_bytes: int) -> Reading:
             prompt_logprobs_start=sampling.prompt_logprobs_start,
             top_k=sampling.top_k,
             stop=len(sampling.stop),
-            stop_bytes=sum(text_bytes(stop) for stop in sampling.stop),
+            stop_bytes=sum([text_bytes(stop) for stop in sampling.stop]),
             stop_tokens=sampling.stop_tokens,
             stop_regex=len(sampling.stop_regex),
             logit_bias=sampling.logit_bias,
@@ -184,7 +184,7 @@ def _settle_prompt_logprobs(api: Api, sampling: Sampling) -> None:
 
 def _kind_of(constraints: list[Constraint]) -> Grammar:
     """The kind that rules speak of; of several (no engine takes more than one) the one that costs most."""
-    if not constraints:
-        return Grammar.none
+    if len(constraints) < 2:
+        return constraints[0].kind if constraints else Grammar.none
     kinds = {constraint.kind for constraint in constraints}
     return next(kind for kind in _STRONGEST if kind in kinds)

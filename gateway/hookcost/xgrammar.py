@@ -4,6 +4,10 @@ The order in which keywords are looked at, and what is ignored beside them, foll
 `JSONSchemaConverter` of xgrammar 0.2.6 to 0.2.9 (`cpp/json_schema_converter.cc`), in strict mode, which SGLang and vLLM
 use: a `$ref` hides its siblings, `enum` hides `type`, an `allOf` of several accepts anything, objects are closed unless
 they say otherwise. Whatever it ignores costs nothing here. One bounded pass without recursion. Prices nothing.
+
+What a look at the schema can't tell: whether a generation comes to a dear place. A pattern that costs 11 ms a mask in an
+optional property counts in full, though a run that leaves the property out never pays; in the half of the corpus that the
+prices were fitted on, 30 of 50 schemas with a mask predicted over 3 ms did not show it within 128 tokens for this reason.
 """
 
 from collections.abc import Mapping
@@ -396,7 +400,7 @@ def _quantities(regex: Regex, vocabulary: Vocabulary) -> list[tuple[str, float]]
         ahead = 0.0 if position.fenced else reach
         share = vocabulary.share_before(position.chars, None if position.fenced else following)
         if position.loop:
-            states += share * (position.copies + _PLUS_STATES * position.plus)
+            states += share * position.copies * (1.0 + _PLUS_STATES * position.plus)
             reach = float("inf")
         elif position.repeat > UNROLLED:
             counted = max(counted, share)
