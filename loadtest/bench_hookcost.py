@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import yaml
 
-from gateway.control.costmodel import load_cost_model
+from gateway.control.shipped import shipped_file
 from gateway.hookcost import Classification, Classifier, Grammar
 from gateway.hookcost.constraint import Constraint, canonical
 from gateway.hookcost.grammarcost import GrammarPricer
 from gateway.hookcost.policy import Policy
-from gateway.hookcost.prices import CostModel
+from gateway.hookcost.prices import CostModel, cost_model_from
 from gateway.hookcost.xgrammar import pattern_bill
 
 CHAT = "/v1/chat/completions"
@@ -109,7 +110,7 @@ def longest_turn(classifier: Classifier, body: bytes) -> tuple[float, int]:
 
 def main() -> None:
     """Measures and prints."""
-    model = load_cost_model()
+    model = cost_model_from(yaml.safe_load(shipped_file("cost_model.yaml").read_text(encoding="utf-8")))
 
     def fresh() -> Classifier:
         return Classifier(model, backends=BACKENDS)

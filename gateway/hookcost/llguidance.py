@@ -5,10 +5,10 @@ implement are refused, objects are open unless closed, keywords beside a union a
 grammar becomes lexemes (regular expressions run by derivatives) under a small Earley grammar, so that neither open
 objects nor counted repetitions explode; what costs is the number of lexemes that are possible at once. Prices nothing.
 
-What a look at the schema can't tell: how long the dearest mask of one generation takes. It comes where a lexeme that no
-prepared slice of the vocabulary covers meets a state not seen before, which hangs on the text: of schemas with a pattern
-one in four shows a mask in the costliest 5 %, of those without pattern, bound or format hardly any. So the price of a
-step is the mean of the worst masks seen, and the observed cost corrects it.
+What a look at the schema can't tell: how long the dearest mask of one generation takes. It comes where a lexeme that
+no prepared slice of the vocabulary covers meets a state not seen before, which hangs on the text: of schemas with a
+pattern one in four shows a mask in the costliest 5 %, of those without pattern, bound or format hardly any. So the
+price of a step is the mean of the worst masks seen, and the observed cost corrects it.
 """
 
 from collections.abc import Mapping
