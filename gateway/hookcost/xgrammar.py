@@ -5,9 +5,10 @@ The order in which keywords are looked at, and what is ignored beside them, foll
 use: a `$ref` hides its siblings, `enum` hides `type`, an `allOf` of several accepts anything, objects are closed unless
 they say otherwise. Whatever it ignores costs nothing here. One bounded pass without recursion. Prices nothing.
 
-What a look at the schema can't tell: whether a generation comes to a dear place. A pattern that costs 11 ms a mask in an
-optional property counts in full, though a run that leaves the property out never pays; in the half of the corpus that the
-prices were fitted on, 30 of 50 schemas with a mask predicted over 3 ms did not show it within 128 tokens for this reason.
+What a look at the schema can't tell: whether a generation comes to a dear place. A pattern that costs 11 ms a mask in
+an optional property counts in full, though a run that leaves the property out never pays; in the half of the corpus that
+the prices were fitted on, 30 of 50 schemas with a mask predicted over 3 ms did not show it within 128 tokens for this
+reason.
 """
 
 from collections.abc import Mapping
