@@ -9,11 +9,11 @@ from aiohttp import web
 
 from gateway.control.admin import AdminContext, create_admin_app
 from gateway.control.assembly import build_router
+from gateway.control.classifier import build_classifier
 from gateway.control.config import Config
 from gateway.control.metrics import Metrics
 from gateway.feed.abort import Aborts
 from gateway.feed.health import HealthMonitor, HealthPolicy
-from gateway.hookcost import Classifier
 from gateway.proxy import Link, Proxy
 from gateway.routing.replica import Replica
 from gateway.wire.limits import Limits, Timeouts
@@ -51,7 +51,7 @@ class Gateway:
         replicas = {replica: pool for pool in self.router.pools.values() for replica in pool.replicas}
         links = {replica: _link(replica, timeouts) for replica in replicas}
         metrics = Metrics(self.router.pools)
-        classifier = Classifier()
+        classifier = build_classifier(config)
         self._aborts = Aborts()
         self._health = HealthMonitor(
             [

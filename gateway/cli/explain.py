@@ -13,15 +13,17 @@ from rich.table import Table
 from gateway.cli.failure import REFUSED, CliError
 from gateway.cli.loading import load
 from gateway.control.assembly import build_router
+from gateway.control.classifier import build_classifier
 from gateway.control.explain import Explanation, explain
 from gateway.control.shipped import shipped_file
-from gateway.hookcost import Classifier, Features
+from gateway.hookcost import Features
 
 
 def run(file: str, path: str, *, as_json: bool, config_file: Path | None) -> None:
     """Print the decision. Raises CliError when the body can't be read, Exit(3) when the request would get an error."""
     config = load(config_file or shipped_file("embedded.yaml"))
-    explanation = explain(build_router(config, available=True), Classifier(), "POST", path, _body(file))
+    router, classifier = build_router(config, available=True), build_classifier(config)
+    explanation = explain(router, classifier, "POST", path, _body(file))
     if as_json:
         typer.echo(orjson.dumps(explanation, option=orjson.OPT_INDENT_2).decode())
     else:

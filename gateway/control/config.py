@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from gateway.control.checks import cross_check
+from gateway.control.classifier import check_classifier
 from gateway.control.document import Document, parse_document, read_document
 from gateway.control.network import Address, AddressError, Origin, parse_address, parse_origin
 from gateway.control.problem import ConfigError, Problem
@@ -156,6 +157,21 @@ class RuleConfig(_Part):
     pool: str
 
 
+class HookCostConfig(_Part):
+    """How requests are priced.
+
+    grammar_backend:         whose prices count: what the engines run (SGLang's `--grammar-backend`).
+    grammar_backend_version: where it is older than the price list's.
+    cost_model:              a price list of one's own, relative to this file; else the one that comes with Steplane.
+    refuse:                  what is refused instead of routed; gateway/hookcost/policy.py lists the entries.
+    """
+
+    grammar_backend: Literal["xgrammar", "llguidance", "outlines"] = "xgrammar"
+    grammar_backend_version: Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)*$")] | None = None
+    cost_model: str | None = None
+    refuse: dict[str, Any] = {}
+
+
 class Config(_Part):
     """A whole configuration, checked. `warnings` are findings that do not keep it from being used."""
 
@@ -164,10 +180,17 @@ class Config(_Part):
     default_pool: str
     limits: LimitsConfig = LimitsConfig()
     timeouts: TimeoutsConfig = TimeoutsConfig()
+    hookcost: HookCostConfig = HookCostConfig()
     pools: Annotated[dict[Name, PoolConfig], Field(min_length=1)]
     rules: list[RuleConfig] = []
 
     _warnings: tuple[Problem, ...] = PrivateAttr(())
+    _folder: Path = PrivateAttr(Path())
+
+    @property
+    def folder(self) -> Path:
+        """Where files that the configuration names are looked for."""
+        return self._folder
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
@@ -177,22 +200,24 @@ class Config(_Part):
 
 def load_config(path: Path | str) -> Config:
     """Read and check a configuration file. Raises ConfigError with everything that is wrong."""
-    return _config(read_document(Path(path)))
+    return _config(read_document(Path(path)), Path(path).parent)
 
 
 def parse_config(text: str, file: str = "<text>") -> Config:
     """Check a configuration given as text. Raises ConfigError; `file` is what its problems name."""
-    return _config(parse_document(file, text))
+    return _config(parse_document(file, text), Path())
 
 
-def _config(document: Document) -> Config:
+def _config(document: Document, folder: Path) -> Config:
     try:
         config = Config.model_validate(document.data)
     except ValidationError as error:
         problems = [to_problem(Config, document, details) for details in error.errors(include_url=False)]
         raise ConfigError(sorted(problems, key=lambda problem: (problem.line, problem.column))) from None
     errors, warnings = cross_check(config, document)
+    errors += check_classifier(config.hookcost, folder, document)
     if errors:
         raise ConfigError(errors)
     config._warnings = tuple(warnings)
+    config._folder = folder
     return config

@@ -85,8 +85,8 @@ def test_the_example_shows_every_key_with_its_default_unless_it_says_otherwise()
         ("admin:", "f.yaml:1:7: admin: expected a mapping of keys to values, found nothing"),
         (
             "limit: {}",
-            "f.yaml:1:1: limit: expected one of listen, admin, default_pool, limits, timeouts, pools, rules, "
-            "found an unknown key (did you mean limits?)",
+            "f.yaml:1:1: limit: expected one of listen, admin, default_pool, limits, timeouts, hookcost, "
+            "pools, rules, found an unknown key (did you mean limits?)",
         ),
         (
             "limits: {max_body_bytes: 64M}",
