@@ -79,7 +79,7 @@ def read_settings(environment: Mapping[str, str], default_feed: Listen) -> Repli
     )
     return ReplicaSettings(
         limits=limits,
-        feed=source.read("FEED_LISTEN", parse_feed, feed),
+        feed=source.read("FEED_LISTEN", parse_feed, feed, "off, PORT or HOST:PORT"),
         feed_token=environment.get("STEPLANE_FEED_TOKEN", ""),
         ring_bytes=int(source.number("RING_MIB", 16.0, least=1)) * _MIB,
         compile_threads=int(source.number("COMPILE_THREADS", 2.0, least=1)),
@@ -106,7 +106,7 @@ class _Source:
         self._environment = environment
         self.problems: list[str] = []
 
-    def read(self, name: str, parse: Callable[[str], _T], default: _T) -> _T:
+    def read(self, name: str, parse: Callable[[str], _T], default: _T, expected: str) -> _T:
         name = f"STEPLANE_{name}"
         text = self._environment.get(name, "").strip()
         if not text:
@@ -114,7 +114,7 @@ class _Source:
         try:
             return parse(text)
         except ValueError:
-            self.problems.append(f"{name}={text!r} cannot be used; {_expected(name)}; going on with {default}")
+            self.problems.append(f"{name}={text!r} cannot be used; expected {expected}; going on with {default}")
             return default
 
     def number(self, name: str, default: float, *, least: float = 0.0) -> float:
@@ -124,7 +124,7 @@ class _Source:
                 raise ValueError(text)
             return value
 
-        return self.read(name, parse, default)
+        return self.read(name, parse, default, f"a number of at least {least:g}")
 
     def word(self, name: str, words: Mapping[str, bool], default: bool) -> bool:
         def parse(text: str) -> bool:
@@ -133,14 +133,4 @@ class _Source:
             except KeyError:
                 raise ValueError(text) from None
 
-        return self.read(name, parse, default)
-
-
-def _expected(name: str) -> str:
-    if name.endswith("_LISTEN"):
-        return "expected off, PORT or HOST:PORT"
-    if "_ON_" in name:
-        return "expected abort or record"
-    if name.endswith(("_TRIAL", "_SLEEP")):
-        return "expected on or off"
-    return "expected a number, not negative"
+        return self.read(name, parse, default, " or ".join(words))

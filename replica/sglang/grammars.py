@@ -1,17 +1,15 @@
 """Timers on single grammar objects and on stop checks: set on the instance, so that plain requests pay nothing.
 
-A request's grammar is its own object (a copy of the cached one). Its `fill_vocab_mask` and `accept_token` are shadowed
-by timed functions that know the request's id. They hold the object weakly: SGLang's garbage collector is often frozen,
-and a cycle would keep every finished request's matcher.
+A request's grammar is its own object (a copy of the cached one), whose methods are timed in the request's name.
 """
 
 import time
-import weakref
 from collections.abc import Callable
 from typing import Any
 
 from replica.recorder.recorder import StepRecorder
 from replica.recorder.records import KIND_INDEX, HookKind
+from replica.recorder.timing import shadow
 
 _FILL, _ACCEPT, _STOP = (KIND_INDEX[kind] for kind in (HookKind.grammar_fill, HookKind.grammar_accept, HookKind.stop))
 _now = time.perf_counter
@@ -21,14 +19,12 @@ _PROBE_EVERY = 8
 # Kept on the grammar object: whose it is.
 OWNER = "_steplane_rid"
 
-Fill = Callable[[Any, int], None]
-
 
 class GrammarTimers:
     """Times grammar objects for one recorder."""
 
     def __init__(self, recorder: StepRecorder) -> None:
-        self.recorder = recorder
+        self._recorder = recorder
         self._until_probe = 0
 
     def own(self, grammar: Any, rid: str) -> None:
@@ -36,48 +32,20 @@ class GrammarTimers:
         if getattr(grammar, OWNER, None) == rid:
             return
         setattr(grammar, OWNER, rid)
+        shadow(self._recorder, grammar, "fill_vocab_mask", rid, _FILL)
+        shadow(self._recorder, grammar, "accept_token", rid, _ACCEPT)
         kind = type(grammar)
-        grammar.fill_vocab_mask = self._fill(weakref.ref(grammar), kind.fill_vocab_mask, rid)
-        grammar.accept_token = self._timed(weakref.ref(grammar), kind.accept_token, rid, _ACCEPT)
         if "fill_vocab_mask_batched" in kind.__dict__:
             # The backend fills many rows in one native call.
             grammar.fill_vocab_mask_batched = self._batched(kind.fill_vocab_mask_batched)
 
     def time_stop(self, req: Any) -> None:
         """Time the stop strings and stop regexes of `req`; call it only where there are some."""
-        req._check_str_based_finish = self._timed(weakref.ref(req), type(req)._check_str_based_finish, req.rid, _STOP)
-
-    def _timed(self, ref: Any, function: Callable[..., Any], rid: str, kind: int) -> Callable[..., Any]:
-        recorder = self.recorder
-
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            start = _now()
-            recorder.current = (rid, kind, start)
-            try:
-                return function(ref(), *args, **kwargs)
-            finally:
-                recorder.current = None
-                recorder.hooks.append((rid, kind, (_now() - start) * 1e6))
-
-        return timed
-
-    def _fill(self, ref: Any, function: Callable[..., None], rid: str) -> Fill:
-        recorder = self.recorder
-
-        def fill(vocab_mask: Any, idx: int) -> None:
-            start = _now()
-            recorder.current = (rid, _FILL, start)
-            try:
-                function(ref(), vocab_mask, idx)
-            finally:
-                recorder.current = None
-                recorder.hooks.append((rid, _FILL, (_now() - start) * 1e6))
-
-        return fill
+        shadow(self._recorder, req, "_check_str_based_finish", req.rid, _STOP)
 
     def _batched(self, native: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-        """One native call for all rows is shared alike; when it was dear, the next ones go row by row for a step."""
-        recorder = self.recorder
+        """One native call for all rows is shared alike; after a dear one, a step now and then goes row by row."""
+        recorder = self._recorder
 
         def fill_all(entries: Any, vocab_mask: Any) -> None:
             if self._until_probe == 1 or len(entries) == 1:

@@ -1,0 +1,158 @@
+"""Which grammars are tried first, where they compile, what is refused and what is kept."""
+
+import json
+import os
+import threading
+from typing import Any
+
+import pytest
+
+from replica.grammar.cache import GrammarCache
+from replica.grammar.pool import COMPILE_NICENESS, compile_pool
+from replica.grammar.price import UNKNOWN_MS, compile_price_ms
+from replica.grammar.refusals import Refusals
+from replica.grammar.trial import Trial, TrialSetup
+
+
+def schema(**fields: Any) -> str:
+    return json.dumps(fields)
+
+
+NAMES = {f"{'abcdefghij'[number % 10] * 12}{number}": {"type": "string"} for number in range(40)}
+NESTED_UNIONS: dict[str, Any] = {
+    "type": "object",
+    "properties": {"x": {"type": "string"}},
+    "additionalProperties": False,
+}
+for _ in range(11):
+    NESTED_UNIONS = {"oneOf": [NESTED_UNIONS, {"type": "object", "properties": {"y": NESTED_UNIONS}}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "at_least_ms", "below_ms"),
+    [
+        ("json", schema(type="string"), 0, 1),
+        ("json", "$$ANY$$", 0, 1),
+        ("json", "[" * 3000, 0, 1),
+        ("json", schema(type="object", properties=NAMES, additionalProperties=False), 0, 10),
+        ("json", schema(type="object", properties=NAMES, additionalProperties=True), 4_000, 20_000),
+        ("json", schema(type="object", properties=NAMES, additionalProperties={"type": "string"}), 4_000, 20_000),
+        ("json", schema(type="string", pattern="^[a-z]{1,20}$"), 10, 100),
+        ("json", schema(type="string", pattern="^([a-z]{1,100} ){1,100}$"), 4_000, 1e6),
+        ("json", schema(type="string", enum=["x" * 20] * 50_000), 4_000, 10_000),
+        ("json", json.dumps(NESTED_UNIONS), 4_000, 1e12),
+        ("json", json.dumps([[{}] * 300] * 300), UNKNOWN_MS, None),
+        ("regex", "([a-z]{1,100} ){1,100}", 4_000, 1e6),
+        ("regex", r"\([a-z]{3}\)", 1, 20),
+        ("regex", "(" * 5000, 0, 1),
+        ("ebnf", 'root ::= [a-z]{1,5} " "', 1, 20),
+        ("ebnf", "x" * 100_000, UNKNOWN_MS, None),
+    ],
+)
+def test_the_price_of_a_grammar_tells_seconds_from_milliseconds(
+    kind: str, text: str, at_least_ms: float, below_ms: float | None
+) -> None:
+    price = compile_price_ms(kind, text)
+    assert price >= at_least_ms
+    if below_ms is not None:
+        assert price < below_ms
+
+
+def test_compile_threads_are_nicer_than_the_others() -> None:
+    own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    pool = compile_pool(1)
+    found = pool.submit(lambda: os.getpriority(os.PRIO_PROCESS, threading.get_native_id())).result()
+    pool.shutdown()
+    assert found == min(19, own + COMPILE_NICENESS)
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == own
+
+
+def test_a_refusal_ends_and_lasts_longer_the_next_time() -> None:
+    now = [0.0]
+    refusals = Refusals(clock=lambda: now[0])
+    assert refusals.reason("g") is None
+    for lasts_s in (60, 120, 240):
+        refusals.refuse("g", "too slow")
+        now[0] += lasts_s - 1
+        assert refusals.reason("g") == "too slow"
+        now[0] += 1
+        assert refusals.reason("g") is None
+        assert refusals.offended_before("g")
+    refusals.forgive("g")
+    assert not refusals.offended_before("g")
+
+
+def test_refusals_are_bounded() -> None:
+    refusals = Refusals(clock=lambda: 0.0)
+    for number in range(10_000):
+        refusals.refuse(number, "too slow")
+    assert refusals.reason(0) is None
+    assert refusals.reason(9_999) == "too slow"
+
+
+def test_the_cache_forgets_what_was_used_longest_ago() -> None:
+    cache = GrammarCache(10, size_of=len)
+    cache["a"], cache["b"], cache["c"] = "xxxx", "xxxx", "xx"
+    assert cache.get("a") == "xxxx"
+    cache["d"] = "xx"
+    assert list(cache) == ["c", "a", "d"]
+    assert cache.bytes == 8
+    cache["d"] = "xxx"
+    assert cache.bytes == 9
+    assert cache.pop("nothing") is None
+    cache["too large"] = "x" * 11
+    assert "too large" not in cache
+    cache.clear()
+    assert (cache.bytes, cache.get("a")) == (0, None)
+
+
+BYTES = [chr(code) for code in (*range(33, 127), *range(161, 173), *range(174, 256))]
+TOKENIZER = json.dumps(
+    {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {
+                "id": len(BYTES),
+                "content": "<end>",
+                "single_word": False,
+                "lstrip": False,
+                "rstrip": False,
+                "normalized": False,
+                "special": True,
+            }
+        ],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
+        "post_processor": None,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
+        "model": {
+            "type": "BPE",
+            "vocab": {character: number for number, character in enumerate(BYTES)},
+            "merges": [],
+        },
+    }
+)
+
+
+def test_a_child_tries_grammars_and_is_killed_when_one_takes_too_long() -> None:
+    pytest.importorskip("llguidance", reason="the simulator's extra is not installed")
+    trial = Trial(TrialSetup("llguidance", TOKENIZER, {"vocabulary": {"eos_token": len(BYTES)}}))
+    try:
+        assert trial.ends_within("json", schema(type="string"), 60)
+        assert trial.ends_within("json", schema(type="no such type"), 60)  # refused, but in time
+        assert trial._process is not None
+        first = trial._process.pid
+        assert not trial.ends_within("json", schema(type="string", enum=[f"v{n}" for n in range(50_000)]), 0.001)
+        assert not os.path.exists(f"/proc/{first}")
+        assert trial.ends_within("json", schema(type="string"), 60)
+        assert trial._process.pid != first
+    finally:
+        trial.close()
+
+
+def test_without_a_child_to_ask_a_grammar_is_taken_for_harmless() -> None:
+    trial = Trial(TrialSetup("no such backend", "", {}))
+    assert trial.ends_within("json", schema(type="string"), 60)
+    trial.close()
