@@ -52,6 +52,7 @@ def test_a_price_list_is_looked_for_beside_the_configuration(tmp_path: Path) -> 
         ("{cost_model: nowhere.yaml}", 1, "nowhere.yaml"),
         ("{grammar_backend: magic}", 1, "xgrammar"),
         ("{grammar_backend_version: newest}", 1, "newest"),
+        ("{grammar_backend_version: 0.2}", 1, "0.2"),
     ],
 )
 def test_what_cannot_be_used_is_said_with_its_place(part: str, line: int, said: str) -> None:
