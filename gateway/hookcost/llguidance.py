@@ -175,7 +175,7 @@ class LlguidanceWalk(SchemaWalk):
             name = "bounded_numbers" if bounded else "multiples" if "multipleOf" in schema else "numbers"
             counts[name] = counts.get(name, 0.0) + 1.0
         elif kind not in ("null", "boolean"):
-            self.bill.refuse(f"unknown type {kind[:40]!r}", path, MALFORMED)
+            self._odd_type(schema, kind, depth, path)
 
     def _string(self, schema: Mapping[str, object], path: Path | None) -> None:
         bill = self.bill

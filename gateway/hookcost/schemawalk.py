@@ -1,10 +1,11 @@
 """The bounded walk over a JSON schema that all backends share: order, depth and size, never what a node means."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sized
+from collections.abc import Callable, Mapping, Sized
 
 from gateway.hookcost.bill import Bill, Path
 from gateway.hookcost.pattern import CONTRADICTION, MALFORMED, PatternBill
+from gateway.hookcost.typename import standard_type
 from gateway.hookcost.vocabulary import Vocabulary
 
 _RANGE = frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"))
@@ -74,6 +75,14 @@ class SchemaWalk(ABC):
             self.bill.refuse(f"`{lowest}` {low} is above `{highest}` {high}, so that nothing fits", path, CONTRADICTION)
         return low, high
 
+    def _odd_type(self, schema: Mapping[str, object], kind: object, depth: int, path: Path | None) -> None:
+        """A type that is none of JSON Schema's: read as what an engine may take it for, else refused by the backend."""
+        standard = standard_type(kind) if isinstance(kind, str) else None
+        if standard is None:
+            self.bill.refuse(f"unsupported type {str(kind)[:40]!r}", path)
+        else:
+            self._stack.append(({**schema, "type": standard}, depth, path, None))
+
     def _take(self, found: PatternBill, path: Path | None) -> None:
         """Puts the bill of a pattern on the schema's."""
         self._left -= _PATTERN_WORK
@@ -88,11 +97,27 @@ class SchemaWalk(ABC):
 
     def _range(self, schema: Mapping[str, object], path: Path | None) -> bool:
         """Whether a number is bounded; notes bounds that exclude each other."""
-        low, high = schema.get("minimum"), schema.get("maximum")
-        if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
-            self.bill.refuse(f"`minimum` {low} is above `maximum` {high}, so that nothing fits", path, CONTRADICTION)
+        low, above = _bound(schema, "minimum", "exclusiveMinimum", max)
+        high, below = _bound(schema, "maximum", "exclusiveMaximum", min)
+        if low is not None and high is not None and (low > high or (low == high and (above or below))):
+            self.bill.refuse(f"the lower bound {low} is not below the upper bound {high}", path, CONTRADICTION)
         return not _RANGE.isdisjoint(schema)
 
     @abstractmethod
     def _read(self, schema: object, depth: int, path: Path | None, default_type: str | None) -> None:
         """Takes one node to its quantities and pushes the nodes below it that the backend looks at."""
+
+
+def _bound(
+    schema: Mapping[str, object], inclusive: str, exclusive: str, tighter: Callable[[float, float], float]
+) -> tuple[float | None, bool]:
+    """The bound of a number and whether it is excluded itself; a boolean `exclusive...` is draft 4's."""
+    bound, strict = schema.get(inclusive), schema.get(exclusive)
+    value = bound if isinstance(bound, int | float) and not isinstance(bound, bool) else None
+    if strict is True:
+        return value, True
+    if isinstance(strict, bool) or not isinstance(strict, int | float):
+        return value, False
+    if value is None or tighter(value, strict) == strict:
+        return strict, True
+    return value, False

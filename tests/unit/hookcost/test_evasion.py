@@ -38,6 +38,9 @@ DISGUISES: list[Any] = [
     {"type": "object", "additionalProperties": BOMB},
     {"type": "object", "propertyNames": {"pattern": "^.{1,255}$"}},
     {"type": "array", "items": BOMB},
+    {"type": "dict[str, Any]", "properties": {"x": BOMB}},
+    {"type": "object", "properties": {"x": {**BOMB, "type": "varchar(255)"}}},
+    {"type": "list", "items": {**BOMB, "type": "str"}},
     {"type": "array", "prefixItems": [{"type": "null"}, BOMB]},
     {
         "type": "object",
