@@ -159,12 +159,12 @@ class SglangTimers:
         args: Sequence[Any],
         kwargs: dict[str, Any],
     ) -> Any:
-        start = _now()
+        start, first = _now(), len(self.recorder.hooks)
         owners = [] if self._batch is None else shares(self._batch)
         try:
             return self._shared(kind, owners, original, args, kwargs)
         finally:
-            self.recorder.section((_now() - start) * 1e6)
+            self.recorder.rest_of_section((_now() - start) * 1e6, first)
 
     def _shared(
         self, kind: int, owners: list[Share], original: Original, args: Sequence[Any], kwargs: dict[str, Any]
