@@ -43,5 +43,5 @@ class TextCache(Generic[Value]):
         return len(self._young.keys() | self._old.keys())
 
 
-_OVERHEAD_BYTES = 1024
-"""What an entry holds beside its key, about."""
+_OVERHEAD_BYTES = 4096
+"""What an entry holds beside its key, about: the costs of a grammar on all backends, for a few kinds of requests."""

@@ -49,7 +49,7 @@ _SPECIAL = (SAMPLING_KEYS - _LIMITS) | {
 
 _CACHE_BYTES = 32 * 1024 * 1024
 _CACHED_SHAPES = 4096
-_OUTCOMES = 64
+_OUTCOMES = 4
 """Combinations of other hooks that are remembered with one grammar."""
 _MODEL_CHARS = 128
 """Longer model names share one shape: the name is the client's, and the cache keeps it."""

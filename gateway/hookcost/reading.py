@@ -78,7 +78,9 @@ def read_body(api: Api, body: Mapping[str, object], body_bytes: int) -> Reading:
             model=text(body.get("model"), "model"),
             stream=boolean(body.get("stream"), "stream"),
             grammar=_kind_of(sampling.constraints),
-            grammar_bytes=sum([len(text) for text in spelled]),
+            grammar_bytes=sum(
+                [max(0, len(text) - len(each.kind) - 1) for each, text in zip(constraints, spelled, strict=True)]
+            ),
             tools=len(tools),
             logprobs=sampling.logprobs,
             top_logprobs=sampling.top_logprobs if sampling.logprobs else 0,
