@@ -17,6 +17,9 @@ _ID_FIELDS = {
     Api.responses: b'"request_id":"',
 }
 """The body field that sets SGLang's request id; `/v1/messages` has none."""
+_MAX_ABORTS = 512
+"""A larger batch is left to the engine, which finds the closed connection within seconds: an abort each would take as
+long, and the length of a batch is the client's choice."""
 _EMPTY_OBJECT = re.compile(rb"\s*\}")
 
 
@@ -42,6 +45,8 @@ def engine_ids(features: Features, engine: str, engine_id: str) -> tuple[str, ..
     api = features.api
     if engine != "sglang" or api not in _ID_FIELDS or features.rid_given or features.n > features.batch:
         return ()
+    if features.batch > _MAX_ABORTS:
+        return ()
     batch = tuple(f"{engine_id}_{index}" for index in range(features.batch))
     if features.batch > 1:
         return batch
@@ -59,3 +64,11 @@ def error_events(api: Api, message: str, code: str) -> bytes:
             {"type": "error", "code": code, "message": message, "param": None}
         )
     return b"data: %b\n\ndata: [DONE]\n\n" % error_document(502, message, code)
+
+
+def has_ended(last_read: bytes) -> bool:
+    """Whether the client had all it wanted of a stream: many close it at its last event, before its last chunk."""
+    return last_read.rstrip(b"\r\n").endswith(_STREAM_ENDS) or b"event: response.completed" in last_read
+
+
+_STREAM_ENDS = (b"data: [DONE]", b'data: {"type":"message_stop"}', b'data: {"type": "message_stop"}')

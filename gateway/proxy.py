@@ -14,7 +14,7 @@ from typing import Protocol
 import structlog
 
 from gateway.control.metrics import Metrics
-from gateway.dialect import engine_ids, error_events, spliced
+from gateway.dialect import engine_ids, error_events, has_ended, spliced
 from gateway.hookcost import Classification, Classifier, Turns, api_of
 from gateway.hookcost.cost import FREE
 from gateway.hookcost.features import Api, Features
@@ -33,6 +33,8 @@ _MAX_ATTEMPTS = 2
 _GENERATING_METHODS = frozenset({b"POST", b"PUT"})
 """SGLang takes `PUT /generate`, too. Any other method is the engine's to refuse."""
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+_LEFT_RUNNING = frozenset((FailureKind.first_byte_timeout, FailureKind.bad_response))
+"""Failures in which we gave up on an engine that may still work on the request."""
 _PASSED_THROUGH = Classification(Features(), FREE, "s1-0000000000000000")
 """Of everything that is not a request for generation: nothing in it reaches the step thread."""
 
@@ -121,7 +123,8 @@ class Proxy:
 
     def handle(self, exchange: Exchange) -> None:
         """Classify and route."""
-        engine_id = f"{self._id_prefix}-{next(self._ids):x}"
+        # Of one length, because SGLang's scheduler aborts every request whose id begins with the one that it is given.
+        engine_id = f"{self._id_prefix}-{next(self._ids):012x}"
         request_id = exchange.request_id
         if not request_id or not _REQUEST_ID.fullmatch(request_id):
             exchange.request_id = request_id = engine_id.encode()
@@ -175,6 +178,8 @@ class Proxy:
             link.upstream.drop_idle()
             self._forward(exchange, call, link)
             return
+        if failure.kind in _LEFT_RUNNING:
+            self._abort(call, replica)
         if failure.kind is FailureKind.connect_failed:
             self._refusals.report_refused(replica)
         call.tried = (*call.tried, replica)
@@ -194,12 +199,12 @@ class Proxy:
         if call is None:
             return
         link = call.link
+        if exchange.client_left and has_ended(exchange.last_read):
+            exchange.client_left = False
         if link is not None:
             self._release(call)
             if exchange.client_left or exchange.failure is not None:
-                ids = engine_ids(call.features, link.replica.engine, call.engine_id)
-                if ids:
-                    self._aborter.abort(link.replica, ids)
+                self._abort(call, link.replica)
             if exchange.failure is not None:
                 self._metrics.upstream_error(link.replica, exchange.failure.kind)
                 log.warning("response_broken", replica=link.replica.name, detail=exchange.failure.detail)
@@ -213,7 +218,8 @@ class Proxy:
         if decision.pool is None:
             rejection = decision.rejection
             assert rejection is not None
-            exchange.response_lines += b"x-steplane-route: %b\r\n" % decision.rule.encode()
+            lines = b"x-request-id: %b\r\nx-steplane-route: %b\r\n"  # nothing of an attempt that failed before
+            exchange.response_lines = lines % (exchange.request_id, decision.rule.encode())
             headers = b"retry-after: %d\r\n" % rejection.retry_after_s
             exchange.reply(error_reply(rejection.status, rejection.message, rejection.code, headers=headers))
             return
@@ -234,6 +240,12 @@ class Proxy:
         lines = self._lines_of(decision) + link.response_line
         request_line = b"x-request-id: %b\r\n" % exchange.request_id
         exchange.forward(link.upstream, headers=request_line, body=body, response_lines=lines + request_line)
+
+    def _abort(self, call: Call, replica: Replica) -> None:
+        """Tell the engine that nobody waits for the answer."""
+        ids = engine_ids(call.features, replica.engine, call.engine_id)
+        if ids:
+            self._aborter.abort(replica, ids)
 
     def _release(self, call: Call) -> None:
         if call.link is not None:

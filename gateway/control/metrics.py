@@ -59,14 +59,24 @@ class Histogram:
         return buckets
 
 
+class _Tally:
+    """What came of one decision: exchanges by class of status (0xx: none was sent), and times to first byte."""
+
+    __slots__ = ("by_status_class", "ttft")
+
+    def __init__(self, ttft: Histogram | None) -> None:
+        self.by_status_class = [0] * 10
+        self.ttft = ttft
+
+
 class Metrics(Collector):
     """The counters of one gateway over its pools. The data plane calls the methods; all belong to one event loop."""
 
-    __slots__ = ("_clients_left", "_pools", "_refusals", "_requests", "_ttft", "_upstream_errors")
+    __slots__ = ("_clients_left", "_pools", "_refusals", "_tallies", "_ttft", "_upstream_errors")
 
     def __init__(self, pools: Mapping[str, Pool]) -> None:
         self._pools = pools
-        self._requests: Counter[tuple[Decision, int]] = Counter()
+        self._tallies: dict[Decision, _Tally] = {}
         self._ttft = {name: Histogram() for name in pools}
         self._upstream_errors: Counter[tuple[str, str, str]] = Counter()
         self._refusals: Counter[str] = Counter()
@@ -76,11 +86,15 @@ class Metrics(Collector):
         """An exchange is over: answered, broken, or left by its client. One that was never routed is not counted."""
         if decision is None:
             return
-        self._requests[decision, exchange.status // 100] += 1
+        tally = self._tallies.get(decision)
+        if tally is None:
+            pool = decision.pool
+            tally = self._tallies[decision] = _Tally(None if pool is None else self._ttft[pool.name])
+        tally.by_status_class[exchange.status // 100] += 1
         if exchange.client_left:
             self._clients_left += 1
-        if exchange.first_byte_at and decision.pool is not None:
-            self._ttft[decision.pool.name].observe(exchange.first_byte_at - exchange.started_at)
+        if exchange.first_byte_at and tally.ttft is not None:
+            tally.ttft.observe(exchange.first_byte_at - exchange.started_at)
 
     def refused(self, code: str) -> None:
         """A body was answered with an error instead of being routed; `code` is that of the answer."""
@@ -109,11 +123,13 @@ class Metrics(Collector):
             labels=("from", "to"),
         )
         spilled: Counter[tuple[str, str]] = Counter()
-        for (decision, status_class), count in self._requests.items():
+        for decision, tally in self._tallies.items():
             pool = decision.pool.name if decision.pool else ""
-            requests.add_metric((pool, decision.rule, f"{status_class}xx"), count)
+            for status_class, count in enumerate(tally.by_status_class):
+                if count:
+                    requests.add_metric((pool, decision.rule, f"{status_class}xx"), count)
             if decision.spilled_from is not None:
-                spilled[decision.spilled_from, pool] += count
+                spilled[decision.spilled_from, pool] += sum(tally.by_status_class)
         for labels, count in spilled.items():
             spills.add_metric(labels, count)
         yield requests

@@ -67,6 +67,7 @@ class Exchange:
     status:      status sent to the client, 0 before.
     failure:     what broke the exchange after its response had begun, else None.
     client_left: the client was gone before the response was complete.
+    last_read:   what came last of the response when the client left, enough to see whether that was its end.
     context:     the handler's own.
     Times are seconds of the loop's clock, 0.0 before they happen. Values that most exchanges never change are class
     attributes: setting thirty of them for each request would cost a microsecond.
@@ -82,6 +83,7 @@ class Exchange:
     first_byte_at = 0.0
     failure: Failure | None = None
     client_left = False
+    last_read = b""
     context: Any = None
     response_lines = b""
     state: int = 0  # State.receiving
@@ -245,6 +247,8 @@ class Exchange:
         if self.state == State.done:
             return
         self.client_left = True
+        if self.state == State.responding and self.connection is not None:
+            self.last_read = self.connection.last_read
         self._drop_connection()
         self.finish()
 

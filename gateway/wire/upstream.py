@@ -140,13 +140,13 @@ class UpstreamConnection:
         "_excess",
         "_exchange",
         "_head",
-        "_last_read",
         "_parser",
         "_reused",
         "_state",
         "_transport",
         "_upstream",
         "_write",
+        "last_read",
     )
 
     def __init__(self, upstream: Upstream) -> None:
@@ -164,7 +164,7 @@ class UpstreamConnection:
         self._complete = False
         self._excess = False
         """More has come than the response."""
-        self._last_read = b""
+        self.last_read = b""
         """While the head is incomplete: all of it so far."""
         self._write: Any = None
 
@@ -238,7 +238,7 @@ class UpstreamConnection:
             self._end(exchange)
         elif self._state != _Body.head:
             self._fail(FailureKind.died, "closed the connection in mid-response")
-        elif self._reused and not self._last_read:
+        elif self._reused and not self.last_read:
             self._fail(FailureKind.stale, "closed a kept-alive connection as it was reused")
         else:
             self._fail(FailureKind.closed_early, "closed the connection without a response")
@@ -263,12 +263,12 @@ class UpstreamConnection:
 
     def _read_head(self, exchange: Exchange, data: bytes) -> None:
         """Read heads until a final one: interim responses (1xx) are for us."""
-        if self._last_read:
-            data = self._last_read + data
+        if self.last_read:
+            data = self.last_read + data
         while True:
             end = data.find(HEAD_END) + 4
             if end == 3:
-                self._last_read = data
+                self.last_read = data
                 if not (data.startswith(_VERSION) or _VERSION.startswith(data[: len(_VERSION)])):
                     self._fail(FailureKind.bad_response, "sent something that is not HTTP/1.1")
                 elif len(data) > _MAX_HEAD_BYTES:
@@ -325,7 +325,7 @@ class UpstreamConnection:
         elif http10:
             framing += b"connection: keep-alive\r\n"
         exchange.begin_response(head.status)
-        self._last_read = data[end:] or _NO_EVENT_YET
+        self.last_read = data[end:] or _NO_EVENT_YET
         self._write_on(
             exchange,
             b"%b%b%b%b\r\n%b" % (status_line(head.status), head.lines, framing, exchange.response_lines, body),
@@ -335,7 +335,7 @@ class UpstreamConnection:
         """Write on one read. Hot: once per read of every stream."""
         out = self._framed(exchange, data)
         if out is not None:
-            self._last_read = data if len(data) >= _LONGEST_END else (self._last_read + data)[-_LONGEST_END:]
+            self.last_read = data if len(data) >= _LONGEST_END else (self.last_read + data)[-_LONGEST_END:]
             self._write_on(exchange, out)
 
     def _framed(self, exchange: Exchange, data: bytes) -> bytes | None:
@@ -398,7 +398,7 @@ class UpstreamConnection:
             self._state = _Body.head
             self._complete = False
             self._parser = self._chunks = None
-            self._last_read = b""
+            self.last_read = b""
             self._upstream.release(self)
         else:
             self._transport.abort()
@@ -415,8 +415,8 @@ class UpstreamConnection:
         if self._head is None or not self._head.event_stream or self._state == _Body.length:
             return False
         if self._state == _Body.until_close:
-            return self._last_read.endswith(_EVENT_ENDS)
-        if not self._last_read.endswith(_CHUNKED_EVENT_ENDS):
+            return self.last_read.endswith(_EVENT_ENDS)
+        if not self.last_read.endswith(_CHUNKED_EVENT_ENDS):
             return False
         if self._parser is None:
             return True  # the client gets no chunks
