@@ -95,7 +95,7 @@ class HealthConfig(_Part):
 
     path: Annotated[str, StringConstraints(pattern=PATH_PATTERN)] = "/health"
     interval_s: Seconds = 1
-    timeout_s: Seconds = 2
+    timeout_s: Seconds = 5
     eject_after: Count = 3
     readmit_after: Count = 1
 

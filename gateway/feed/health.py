@@ -41,7 +41,7 @@ class HealthPolicy:
 
     path: str = "/health"
     interval_s: float = 1.0
-    timeout_s: float = 2.0
+    timeout_s: float = 5.0
     eject_after: int = 3
     readmit_after: int = 1
 
