@@ -14,7 +14,7 @@ from gateway.cli.failure import REFUSED, CliError
 from gateway.cli.loading import load
 from gateway.control.assembly import build_router
 from gateway.control.classifier import build_classifier
-from gateway.control.explain import Explanation, explain
+from gateway.control.explain import Explanation, explain, number
 from gateway.control.shipped import shipped_file
 from gateway.hookcost import Features
 
@@ -68,12 +68,12 @@ def _facts(explanation: Explanation) -> Table:
     table.add_row("signature", explanation["signature"])
     if explanation["grammar_key"]:
         table.add_row("grammar key", explanation["grammar_key"])
-    table.add_row("compile", f"{cost['compile_ms']:.4g} ms, once")
+    table.add_row("compile", f"{number(cost['compile_ms'])} ms, once")
     budget = explanation["step_budget_us"]
-    within = f" (the pool's budget is {budget:g} µs)" if budget is not None else ""
-    table.add_row("each step", f"{cost['step_us']:.4g} µs{within}")
+    within = f" (the pool's budget is {number(budget)} µs)" if budget is not None else ""
+    table.add_row("each step", f"{number(cost['step_us'])} µs{within}")
     for hook, step_us in sorted(cost["by_hook"].items(), key=lambda item: -item[1]):
-        table.add_row(f"  {hook}", f"{step_us:.4g} µs")
+        table.add_row(f"  {hook}", f"{number(step_us)} µs")
     if cost["heavy"]:
         table.add_row("heavy", escape(cost["heavy"]))
     for name, value in _asked_for(explanation["features"]).items():

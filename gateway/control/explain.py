@@ -88,8 +88,13 @@ def _shown(actual: object) -> str:
         case bool():
             return "true" if actual else "false"
         case float():
-            return f"{actual:.4g}"
+            return number(actual)
     return str(actual)
+
+
+def number(value: float) -> str:
+    """A measured quantity for people: four digits, thousands apart, no exponent."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _when(wanted: Mapping[str, object]) -> str:

@@ -34,7 +34,7 @@ def test_without_json_it_reads_as_text_and_leaves_out_what_says_nothing(steplane
     assert outcome.code == 0
     assert "pool grammar, rule structured" in outcome.stdout
     assert "rule 'structured' takes it: grammar is json_object (the rule wants grammar: any)" in outcome.stdout
-    assert "the pool's budget is 2000 µs" in outcome.stdout
+    assert "the pool's budget is 2,000 µs" in outcome.stdout
     assert "max_tokens" in outcome.stdout
     assert "custom_logit_processor" not in outcome.stdout
 
