@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -109,8 +108,3 @@ class Server:
                 connection.abort()
         for upstream in self.upstreams:
             upstream.sweep(now)
-
-
-def listening_socket(host: str, port: int) -> socket.socket:
-    """A bound and listening TCP socket, for a child process to inherit."""
-    return socket.create_server((host, port), backlog=_BACKLOG)
