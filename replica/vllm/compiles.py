@@ -1,11 +1,12 @@
 """Structured output in vLLM: compiles timed and limited, masks timed per request, native threads kept to one.
 
-vLLM has no compile limit of its own and no registry for grammar backends; its manager's executor and the compiler of
-its xgrammar backend are plain attributes, and are replaced by niced, single-threaded ones the first time they exist.
+vLLM has no compile limit of its own and no registry for grammar backends. Its manager's executor is a plain attribute
+and is replaced by a niced one; the compiler of its xgrammar backend is made with one thread instead of eight.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from replica.grammar.pool import compile_pool
@@ -37,12 +38,11 @@ class Compiles:
             manager.executor.shutdown(wait=False)
             manager.executor = compile_pool(self._settings.compile_threads)
             self._taken_over = manager
-        had_backend = manager.backend is not None
         self._asked_s[request.request_id] = _now()
-        original(manager, request)
-        if not had_backend:
-            self._use_one_thread(manager.backend)
-        return None
+        if manager.backend is None:
+            with one_native_thread(self._settings.grammar_cache_mib):
+                return original(manager, request)
+        return original(manager, request)
 
     def create_grammar(self, original: Callable[..., Any], manager: Any, request: Any) -> Any:
         """Around `_create_grammar`, in a compile thread: the compile itself."""
@@ -73,16 +73,23 @@ class Compiles:
                 self._asked_s.pop(rid, None)
                 self._recorder.convict(verdict)
 
-    def _use_one_thread(self, backend: Any) -> None:
-        compiler = getattr(backend, "compiler", None)
-        if compiler is None:
-            return
-        import xgrammar
 
-        if isinstance(compiler, xgrammar.GrammarCompiler):
-            backend.compiler = xgrammar.GrammarCompiler(
-                compiler.tokenizer_info,
-                max_threads=1,
-                cache_enabled=True,
-                cache_limit_bytes=self._settings.grammar_cache_mib * _MIB,
-            )
+@contextmanager
+def one_native_thread(cache_mib: int) -> Iterator[None]:
+    """Whatever xgrammar compiler is made in the block compiles in the thread that asks it to, with a bounded cache."""
+    try:
+        import xgrammar
+    except ImportError:
+        yield
+        return
+    usual = xgrammar.GrammarCompiler
+
+    def make(*args: Any, **kwargs: Any) -> Any:
+        limits = {"max_threads": 1, "cache_enabled": True, "cache_limit_bytes": cache_mib * _MIB}
+        return usual(*args, **(kwargs | limits))
+
+    xgrammar.GrammarCompiler = make
+    try:
+        yield
+    finally:
+        xgrammar.GrammarCompiler = usual

@@ -45,11 +45,11 @@ class Instrument:
         self._environment = environment
         self._endings = Endings()
         self._missing: list[str] = []
-        self._point_at(silent_recorder(), read_settings(environment, Listen("127.0.0.1", 0)))
+        self._point_at(silent_recorder(), read_settings(environment, Listen("127.0.0.1", 0)), carry=True)
 
-    def _point_at(self, recorder: StepRecorder, settings: ReplicaSettings) -> None:
+    def _point_at(self, recorder: StepRecorder, settings: ReplicaSettings, *, carry: bool) -> None:
         self.recorder = recorder
-        self._timers = VllmTimers(recorder)
+        self._timers = VllmTimers(recorder, carry=carry)
         self._compiles = Compiles(recorder, settings)
 
     def targets(self) -> list[Target]:
@@ -64,8 +64,9 @@ class Instrument:
             Target(f"{core}.step_with_batch_queue", "forward with a batch queue", self._timer("step")),
             Target(f"{scheduler}.schedule", "batches", self._timer("schedule")),
             Target(f"{scheduler}.get_grammar_bitmask", "grammar_fill", self._timer("section")),
-            Target(f"{scheduler}.update_from_output", "results", self._timer("section")),
+            Target(f"{scheduler}.update_from_output", "results", self._timer("update")),
             Target(f"{runner}._get_prompt_logprobs_dict", "prompt_logprobs", self._timer("prompt_logprobs")),
+            Target(f"{runner}.sample_tokens", "hooks in a worker", self._timer("sample_tokens")),
             Target(f"{runner}._sample", "logprobs", self._timer("sample")),
             Target("vllm.v1.sample.sampler.Sampler.gather_logprobs", "logprobs", self._timer("gather_logprobs")),
             Target(f"{manager}.grammar_init", "compiles", self._compile("grammar_init")),
@@ -106,7 +107,7 @@ class Instrument:
             settings = engine_settings(self._environment, rank)
             name = EngineName("vllm", vllm_version(), rank)
             attachment = attach(settings, name, self._endings.add)
-            self._point_at(attachment.recorder, settings)
+            self._point_at(attachment.recorder, settings, carry=False)
             for problem in self._missing:
                 self.recorder.note(problem)
             log.info("steplane: measuring the steps of vLLM %s", name.version)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from replica.recorder.recorder import StepRecorder
-from replica.recorder.records import KIND_INDEX, HookKind
+from replica.recorder.records import KIND_INDEX, HookKind, RawHook
 
 _LOGPROBS, _PROMPT = KIND_INDEX[HookKind.logprobs], KIND_INDEX[HookKind.prompt_logprobs]
 _now = time.perf_counter
@@ -23,11 +23,20 @@ _cpu = time.thread_time
 Original = Callable[..., Any]
 
 
-class VllmTimers:
-    """One engine core's timers, all of them on its step thread."""
+# On a model runner's output: the hooks that ran in the worker's process.
+_CARRIED = "_steplane_hooks"
 
-    def __init__(self, recorder: StepRecorder) -> None:
+
+class VllmTimers:
+    """One process's timers, all of them on its step thread.
+
+    With `carry` this is a worker's process: it has no steps of its own, and its hooks travel to the engine core with
+    the model runner's output.
+    """
+
+    def __init__(self, recorder: StepRecorder, *, carry: bool) -> None:
         self._recorder = recorder
+        self._carry = carry
         self._scheduling_us = 0.0
         self._runner: Any = None
 
@@ -63,8 +72,19 @@ class VllmTimers:
             self._recorder.batch(mode, len(scheduled), prompt_tokens)
         return output
 
+    def update(self, original: Original, scheduler: Any, scheduled: Any, output: Any, *args: Any, **kwargs: Any) -> Any:
+        """Around `Scheduler.update_from_output`: takes in what the output carries."""
+        carried = getattr(output, _CARRIED, ())
+        if carried:
+            us = sum([hook[2] for hook in carried])
+            self._recorder.hooks.extend(carried)
+            self._recorder.section(us)
+            # The worker's thread was busy with them, not this one: they count as worked, not as starved.
+            self._recorder.forward(0.0, -us)
+        return self.section(original, scheduler, scheduled, output, *args, **kwargs)
+
     def section(self, original: Original, *args: Any, **kwargs: Any) -> Any:
-        """Around `Scheduler.get_grammar_bitmask` and `.update_from_output`."""
+        """Around `Scheduler.get_grammar_bitmask`, and for `update`."""
         start, first = _now(), len(self._recorder.hooks)
         try:
             return original(*args, **kwargs)
@@ -77,6 +97,15 @@ class VllmTimers:
         if not wanted:
             return original(runner, *args, **kwargs)
         return self._shared(_PROMPT, wanted, original, (runner, *args), kwargs)
+
+    def sample_tokens(self, original: Original, *args: Any, **kwargs: Any) -> Any:
+        """Around `GPUModelRunner.sample_tokens`, the last function of a step in a worker."""
+        output = original(*args, **kwargs)
+        hooks = self._recorder.hooks
+        if self._carry and hooks:
+            carried, hooks[:] = list(hooks), []
+            _load(output, carried)
+        return output
 
     def sample(self, original: Original, runner: Any, *args: Any, **kwargs: Any) -> Any:
         """Around `GPUModelRunner._sample`: remembers whose tokens are being chosen."""
@@ -124,3 +153,20 @@ def _prompt_tokens(scheduler: Any, scheduled: dict[str, int]) -> tuple[int, bool
         else:
             total += count
     return total, decoding
+
+
+def _load(output: Any, carried: list[RawHook]) -> None:
+    """Put hooks on a model runner's output, or on the one that an output still under way will become."""
+    if output is None:
+        return
+    if hasattr(output, "get_output"):
+        get_output = output.get_output
+
+        def loaded(*args: Any, **kwargs: Any) -> Any:
+            result = get_output(*args, **kwargs)
+            _load(result, carried)
+            return result
+
+        output.get_output = loaded
+    else:
+        setattr(output, _CARRIED, carried)
