@@ -20,9 +20,9 @@ class Refusal:
     param: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Classification:
-    """Features, predicted cost and the two signatures of one request.
+    """Features, predicted cost and the two signatures of one request. Not to be changed; not frozen, because it is hot.
 
     signature:   the cost shape, `s1-` and 16 hex digits; equal for requests that cost alike, never a hash of the
                  prompt.
