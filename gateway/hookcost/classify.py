@@ -230,14 +230,14 @@ class Classifier:
         for charge in hook_charges(features, self._hooks):
             by_hook[charge.hook] = by_hook.get(charge.hook, 0.0) + charge.step_us
         front_end = front_end_us(features, self._hooks)
-        n = max(1, features.n)
+        n = float(max(1, features.n))
         costs = {}
         for backend in self._backends:
             parts = [grammar.by_backend[backend.name] for grammar in grammars]
-            hooks = {**by_hook, "grammar": n * sum(part.step_us for part in parts)} if parts else by_hook
+            hooks = {**by_hook, "grammar": n * sum([part.step_us for part in parts], 0.0)} if parts else by_hook
             costs[backend.name] = HookCost(
-                compile_ms=sum(part.compile_ms for part in parts),
-                step_us=sum(hooks.values()),
+                compile_ms=sum([part.compile_ms for part in parts], 0.0),
+                step_us=sum(hooks.values(), 0.0),
                 by_hook=hooks,
                 heavy=heavy,
                 refused=next((part.refused for part in parts if part.refused), None),
