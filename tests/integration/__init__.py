@@ -1,0 +1,1 @@
+"""Tests of the running whole, over real sockets and processes."""
