@@ -43,9 +43,10 @@ wheel: .build/wheel/.ready
 # The tests of the data plane against that wheel, away from the sources.
 test-compiled: $(COMPILED)/.ready
 	$(COMPILED)/bin/python -m pip install --quiet --group dev
-	rm -rf .build/compiled && mkdir -p .build/compiled && cp -r tests .build/compiled/tests
+	rm -rf .build/compiled && mkdir -p .build/compiled && cp -r tests config .build/compiled
 	cd .build/compiled && ../../$(COMPILED)/bin/python -m pytest -c ../../pyproject.toml --rootdir . \
-	    tests/unit/wire tests/unit/routing tests/integration/wire tests/integration/test_openai_client.py
+	    tests/unit/wire tests/unit/routing tests/unit/hookcost \
+	    tests/integration/wire tests/integration/gateway tests/integration/test_openai_client.py
 
 clean:
 	rm -rf $(VENV) $(COMPILED) .build .mypy_cache .ruff_cache .pytest_cache .hypothesis
