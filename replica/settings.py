@@ -3,6 +3,7 @@
 A value that cannot be used is reported and replaced by its default: a typing mistake must not keep an engine down.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -82,7 +83,7 @@ def read_settings(environment: Mapping[str, str], default_feed: Listen) -> Repli
         feed=source.read("FEED_LISTEN", parse_feed, feed, "off, PORT or HOST:PORT"),
         feed_token=environment.get("STEPLANE_FEED_TOKEN", ""),
         ring_bytes=int(source.number("RING_MIB", 16.0, least=1)) * _MIB,
-        compile_threads=int(source.number("COMPILE_THREADS", 2.0, least=1)),
+        compile_threads=int(source.number("COMPILE_THREADS", _compile_threads(), least=1)),
         grammar_cache_mib=int(source.number("GRAMMAR_CACHE_MIB", 2048.0, least=1)),
         sleepless=source.word("POLL_SLEEP", {"on": off, "off": on}, on),
         trial=source.word("COMPILE_TRIAL", {"on": on, "off": off}, on),
@@ -99,6 +100,11 @@ def parse_listen(text: str, default: Listen) -> Listen | None:
     if not 0 <= number <= 65535:
         raise ValueError(text)
     return Listen(host.strip("[]") if colon else default.host, number)
+
+
+def _compile_threads() -> int:
+    """One, or two where there are processors to spare: beside two, a step on a small machine has none left."""
+    return max(1, min(2, (os.cpu_count() or 1) // 4))
 
 
 class _Source:
