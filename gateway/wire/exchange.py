@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     import asyncio
 
     from gateway.wire.client import ClientConnection
+    from gateway.wire.connection import UpstreamConnection
     from gateway.wire.requesthead import RequestHead
-    from gateway.wire.upstream import Upstream, UpstreamConnection
+    from gateway.wire.upstream import Upstream
 
 
 class State:

@@ -1,0 +1,344 @@
+"""One connection to an upstream: writes requests and reads responses, for one exchange at a time.
+
+A response is passed on as the bytes it came in: its head is rewritten, its body and framing are written to the client
+in the loop turn in which they were read. The parser runs beside, to know where the response ends; it has no `on_body`
+on purpose, so that it copies nothing. Only a client of HTTP/1.0 gets another body than the upstream sent (no chunks).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import httptools
+
+from gateway.wire.chunked import ChunkedBody, ChunkError
+from gateway.wire.failure import Failure, FailureKind
+from gateway.wire.message import HEAD_END, LAST_CHUNK, chunk, status_line
+from gateway.wire.responsehead import BadResponseError, ResponseHead
+
+if TYPE_CHECKING:
+    from gateway.wire.exchange import Exchange
+    from gateway.wire.upstream import Upstream
+
+
+class _Body:
+    """How the end of the response that is being read will be known; `head` while it has not begun.
+
+    Plain numbers, as in exchange.State.
+    """
+
+    head: Final = 0
+    length: Final = 1
+    chunked: Final = 2
+    until_close: Final = 3
+
+
+class UpstreamConnection:
+    """One connection to an upstream, serving one exchange at a time.
+
+    An asyncio.Protocol in all but ancestry: a class compiled by mypyc is fast only if its bases are compiled, too.
+    """
+
+    __slots__ = (
+        "_body_remaining",
+        "_chunks",
+        "_complete",
+        "_excess",
+        "_exchange",
+        "_head",
+        "_parser",
+        "_reused",
+        "_state",
+        "_transport",
+        "_upstream",
+        "_write",
+        "last_read",
+    )
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+        self._transport: asyncio.Transport
+        self._exchange: Exchange | None = None
+        self._reused = False
+        self._state: int = _Body.head
+        self._head: ResponseHead | None = None
+        self._body_remaining = 0
+        self._parser: httptools.HttpResponseParser | None = None
+        """Finds the end of a chunked body; has no `on_body` on purpose, so that it copies nothing."""
+        self._chunks: ChunkedBody | None = None
+        """Unpacks a chunked body for a client of HTTP/1.0."""
+        self._complete = False
+        self._excess = False
+        """More has come than the response."""
+        self.last_read = b""
+        """While the head is incomplete: all of it so far."""
+        self._write: Any = None
+
+    # --- for the exchange and the pool
+
+    def is_closing(self) -> bool:
+        """The transport is on its way out."""
+        return self._transport.is_closing()
+
+    def begin(self, exchange: Exchange, data: bytes) -> None:
+        """Write a request, or as much of it as there is."""
+        self._exchange = exchange
+        client = exchange.client
+        self._write = client.transport.write
+        if client.write_paused:
+            self._transport.pause_reading()
+        self._transport.write(data)
+
+    def write_body(self, data: bytes) -> None:
+        """Write a further piece of the request body, framed."""
+        self._transport.write(data)
+
+    def pause(self) -> None:
+        """The client does not keep up."""
+        self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """The client takes data again."""
+        self._transport.resume_reading()
+
+    def drop(self) -> None:
+        """Close at once; whatever the upstream still computes for us, it learns that nobody listens."""
+        self._exchange = None
+        self._transport.abort()
+
+    def abandon(self) -> None:
+        """Close, if the connection was made at all."""
+        if hasattr(self, "_transport"):
+            self._transport.abort()
+
+    # --- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        exchange = self._exchange
+        if exchange is None:
+            self._transport.abort()  # nobody asked: nothing it says can be trusted
+        elif self._state == _Body.head:
+            self._read_head(exchange, data)
+        else:
+            self._relay(exchange, data)
+
+    def eof_received(self) -> None:
+        """No more will come. Waiting for `connection_lost` would be waiting until all we have written was taken."""
+        self._ended(None)
+        self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._upstream.forget(self)
+        self._ended(exc)
+
+    def _ended(self, exc: Exception | None) -> None:
+        exchange = self._exchange
+        if exchange is None:
+            return
+        if self._state == _Body.until_close and exc is None:
+            if not exchange.head.http10:
+                self._write(LAST_CHUNK)
+            self._end(exchange)
+        elif self._state != _Body.head:
+            self._fail(FailureKind.died, "closed the connection in mid-response")
+        elif self._reused and not self.last_read:
+            self._fail(FailureKind.stale, "closed a kept-alive connection as it was reused")
+        else:
+            self._fail(FailureKind.closed_early, "closed the connection without a response")
+
+    def pause_writing(self) -> None:
+        if self._exchange is not None and not self._exchange.received:
+            self._exchange.client.pause_body()
+
+    def resume_writing(self) -> None:
+        if self._exchange is not None and not self._exchange.received:
+            self._exchange.client.resume_body()
+
+    # --- httptools callbacks, for chunked bodies
+
+    def on_message_begin(self) -> None:
+        self._excess = self._complete
+
+    def on_message_complete(self) -> None:
+        self._complete = True
+
+    # --- the response
+
+    def _read_head(self, exchange: Exchange, data: bytes) -> None:
+        """Read heads until a final one: interim responses (1xx) are for us."""
+        if self.last_read:
+            data = self.last_read + data
+        while True:
+            end = data.find(HEAD_END) + 4
+            if end == 3:
+                self.last_read = data
+                if not (data.startswith(_VERSION) or _VERSION.startswith(data[: len(_VERSION)])):
+                    self._fail(FailureKind.bad_response, "sent something that is not HTTP/1.1")
+                elif len(data) > _MAX_HEAD_BYTES:
+                    self._fail(FailureKind.bad_response, f"sent a header of more than {_MAX_HEAD_BYTES} bytes")
+                return
+            try:
+                head, length = self._upstream.heads.read(data[:end])
+            except BadResponseError as error:
+                self._fail(FailureKind.bad_response, str(error))
+                return
+            if head.status >= 200:
+                break
+            data = data[end:]
+        self._respond(exchange, head, length, data, end)
+
+    def _respond(self, exchange: Exchange, head: ResponseHead, length: int, data: bytes, end: int) -> None:
+        """Write the client's head, and what has come of the body behind ours, which ends at `end`."""
+        self._head = head
+        http10 = exchange.head.http10
+        keep_alive = exchange.keep_alive and exchange.received and not exchange.client.draining
+        framing = b""
+        if head.status in _BODILESS or exchange.head.method == b"HEAD":
+            self._state = _Body.length
+            self._body_remaining = 0
+            if head.chunked:
+                framing = b"transfer-encoding: chunked\r\n"
+            elif length >= 0 and head.status != 204:
+                framing = b"content-length: %d\r\n" % length
+        elif head.chunked:
+            self._state = _Body.chunked
+            if http10:
+                self._chunks = ChunkedBody()
+                keep_alive = False
+            else:
+                self._parser = httptools.HttpResponseParser(self)
+                self._parser.feed_data(data[:end])
+                framing = b"transfer-encoding: chunked\r\n"
+        elif length >= 0:
+            self._state = _Body.length
+            self._body_remaining = length
+            framing = b"content-length: %d\r\n" % length
+        else:
+            self._state = _Body.until_close
+            if http10:
+                keep_alive = False
+            else:
+                framing = b"transfer-encoding: chunked\r\n"
+        body = self._framed(exchange, data[end:])
+        if body is None:
+            return
+        if not keep_alive:
+            exchange.keep_alive = False
+            framing += b"connection: close\r\n"
+        elif http10:
+            framing += b"connection: keep-alive\r\n"
+        exchange.begin_response(head.status)
+        self.last_read = data[end:] or _NO_EVENT_YET
+        self._write_on(
+            exchange,
+            b"%b%b%b%b\r\n%b" % (status_line(head.status), head.lines, framing, exchange.response_lines, body),
+        )
+
+    def _relay(self, exchange: Exchange, data: bytes) -> None:
+        """Write on one read. Hot: once per read of every stream."""
+        out = self._framed(exchange, data)
+        if out is not None:
+            self.last_read = data if len(data) >= _LONGEST_END else (self.last_read + data)[-_LONGEST_END:]
+            self._write_on(exchange, out)
+
+    def _framed(self, exchange: Exchange, data: bytes) -> bytes | None:
+        """What the client gets for `data` of the body; notes when it is complete. None: it was broken, and failed."""
+        state = self._state
+        if state == _Body.length:
+            self._body_remaining = remaining = self._body_remaining - len(data)
+            self._complete = remaining <= 0
+            return data if remaining >= 0 else data[:remaining]  # what follows a whole response is not for the client
+        if state == _Body.until_close:
+            return data if exchange.head.http10 or not data else chunk(data)
+        try:
+            if self._chunks is not None:
+                piece, rest = self._chunks.feed(data)
+                self._complete = self._chunks.complete
+                self._excess = bool(rest)
+                return piece
+            self._parser.feed_data(data)  # type: ignore[union-attr]  # there is one in this state
+        except (httptools.HttpParserError, ChunkError) as error:
+            self._fail(FailureKind.bad_response, f"sent an invalid chunk ({error})")
+            return None
+        if self._excess:
+            self._fail(FailureKind.bad_response, "sent more than its response")
+            return None
+        if self._complete and (end := len(data.rstrip(b"\r\n")) + 4) < len(data) and end > 4:
+            self._excess = True  # empty lines, which the parser takes for the way to the next response
+            return data[:end]
+        return data
+
+    def _write_on(self, exchange: Exchange, data: bytes) -> None:
+        if data:
+            self._write(data)
+            exchange.bytes_out += len(data)
+        client = exchange.client
+        now = client.now()
+        self._upstream.last_read_at = now
+        if self._complete:
+            self._end(exchange)
+        else:
+            client.deadline = now + client.timeouts.stream_idle_s
+
+    def _end(self, exchange: Exchange) -> None:
+        """The response is complete."""
+        self._exchange = None
+        head = self._head
+        assert head is not None
+        reusable = (
+            head.keep_alive
+            and exchange.received
+            and self._complete
+            and not self._excess
+            and self._body_remaining >= 0
+            and not self._transport.get_write_buffer_size()
+            and not self._transport.is_closing()
+        )
+        if reusable:
+            if exchange.client.write_paused:
+                self._transport.resume_reading()
+            self._reused = True
+            self._state = _Body.head
+            self._complete = False
+            self._parser = self._chunks = None
+            self.last_read = b""
+            self._upstream.release(self)
+        else:
+            self._transport.abort()
+        exchange.complete()
+
+    def _fail(self, kind: FailureKind, detail: str) -> None:
+        exchange, self._exchange = self._exchange, None
+        self._transport.abort()
+        if exchange is not None:
+            exchange.upstream_failed(self, Failure(kind, f"{self._upstream.name} {detail}"))
+
+    def at_event_boundary(self) -> bool:
+        """Whether an event can be added to the stream that this broken response was."""
+        if self._head is None or not self._head.event_stream or self._state == _Body.length:
+            return False
+        if self._state == _Body.until_close:
+            return self.last_read.endswith(_EVENT_ENDS)
+        if not self.last_read.endswith(_CHUNKED_EVENT_ENDS):
+            return False
+        if self._parser is None:
+            return True  # the client gets no chunks
+        # A probe tells exactly whether the parser stands between two chunks: only there does a last chunk end the body.
+        try:
+            self._parser.feed_data(LAST_CHUNK)
+        except httptools.HttpParserError:
+            return False
+        return self._complete
+
+
+_MAX_HEAD_BYTES: Final = 256 * 1024
+_VERSION = b"HTTP/1."
+_BODILESS = frozenset((204, 304))
+_EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+_NO_EVENT_YET = b"\r\n\r\n\r\n"
+_LONGEST_END = 6
+_CHUNKED_EVENT_ENDS = tuple(end + b"\r\n" for end in _EVENT_ENDS)
