@@ -18,12 +18,14 @@ from gateway.control.explain import Explanation, explain, number
 from gateway.control.shipped import shipped_file
 from gateway.hookcost import Features
 
+_MAX_CONTRIBUTIONS = 12
+
 
 def run(file: str, path: str, *, as_json: bool, config_file: Path | None) -> None:
     """Print the decision. Raises CliError when the body can't be read, Exit(3) when the request would get an error."""
     config = load(config_file or shipped_file("embedded.yaml"))
     router, classifier = build_router(config, available=True), build_classifier(config)
-    explanation = explain(router, classifier, "POST", path, _body(file))
+    explanation = explain(router, classifier, config.hookcost, "POST", path, _body(file))
     if as_json:
         typer.echo(orjson.dumps(explanation, option=orjson.OPT_INDENT_2).decode())
     else:
@@ -58,6 +60,12 @@ def _print(explanation: Explanation) -> None:
     console.print(escape(explanation["why"]))
     console.print()
     console.print(_facts(explanation))
+    if explanation["contributions"]:
+        console.print()
+        console.print(_contributions(explanation))
+    for place in explanation["places"]:
+        console.print()
+        console.print(_place(place), soft_wrap=True)
 
 
 def _facts(explanation: Explanation) -> Table:
@@ -79,6 +87,41 @@ def _facts(explanation: Explanation) -> Table:
     for name, value in _asked_for(explanation["features"]).items():
         table.add_row(name, "yes" if value is True else escape(str(value)))
     return table
+
+
+def _contributions(explanation: Explanation) -> Table:
+    """What adds up to the cost, dearest first; what adds nothing that shows is left out."""
+    backend = explanation["backend"]
+    table = Table(title=f"what adds up to it on {backend['name']} {backend['version']}".rstrip(), box=None)
+    table.title_justify, table.title_style, table.pad_edge = "left", "bold", False
+    table.add_column("", style="dim", no_wrap=True)
+    for title in ("quantity", "compile ms", "each step µs"):
+        table.add_column(title, justify="right", no_wrap=True)
+    shown = [each for each in explanation["contributions"] if each["compile_ms"] >= 0.01 or each["step_us"] >= 0.01]
+    for each in shown[:_MAX_CONTRIBUTIONS]:
+        table.add_row(
+            f"{each['hook']}: {each['name']}",
+            number(each["quantity"]),
+            number(each["compile_ms"]) if each["compile_ms"] else "",
+            number(each["step_us"]) if each["step_us"] else "",
+        )
+    if len(shown) > _MAX_CONTRIBUTIONS:
+        rest = shown[_MAX_CONTRIBUTIONS:]
+        table.add_row(
+            f"{len(rest)} more",
+            "",
+            number(sum(each["compile_ms"] for each in rest)),
+            number(sum(each["step_us"] for each in rest)),
+        )
+    return table
+
+
+def _place(place: dict[str, Any]) -> str:
+    costs = [f"{number(place['compile_ms'])} ms once"] if place["compile_ms"] >= 0.01 else []
+    costs += [f"{number(place['step_us'])} µs each step"] if place["step_us"] >= 0.01 else []
+    where = escape(f"{place['param']} {place['pointer'] or '(as a whole)'}")
+    advice = f"\n  cheaper: {escape(place['advice'])}" if place["advice"] else ""
+    return f"[bold]{where}[/]: {' and '.join(costs)} ({escape(place['mechanism'])}){advice}"
 
 
 def _asked_for(features: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Reads the state of the running gateway and changes nothing. It has no login, so 
 Errors have the shape of OpenAI's: `{"error": {"message", "type", "code"}}`.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from prometheus_client.registry import CollectorRegistry
 
 from gateway import __version__
 from gateway.control.config import Config
-from gateway.control.explain import explain
+from gateway.control.explain import explain_in_turns
 from gateway.control.metrics import Metrics, create_registry
 from gateway.feed.health import HealthMonitor
 from gateway.hookcost import Classifier
@@ -106,7 +107,15 @@ class _Admin:
         path = request.query.get("path", "/v1/chat/completions")
         method = request.query.get("method", "POST").upper()
         body = await request.read()
-        return _json(explain(self.context.router, self.context.classifier, method, path, body))
+        context = self.context
+        turns = explain_in_turns(context.router, context.classifier, context.config.hookcost, method, path, body)
+        while True:
+            try:
+                next(turns)
+            except StopIteration as done:
+                return _json(done.value)
+            # The loop carries requests, too.
+            await asyncio.sleep(0)
 
     def _all_replicas(self) -> Iterator[Replica]:
         for pool in self.context.router.pools.values():

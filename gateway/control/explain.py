@@ -3,11 +3,14 @@
 The command `steplane explain` and `POST /api/v1/explain` print the same object; both come here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from gateway.control.config import HookCostConfig
 from gateway.hookcost import Classification, Classifier
+from gateway.hookcost.explain import CostExplanation
+from gateway.hookcost.explain import explain_in_turns as explain_cost_in_turns
 from gateway.routing.explanation import RuleVerdict, explain_rules
 from gateway.routing.request import RouteRequest
 from gateway.routing.router import Decision, Router
@@ -16,7 +19,9 @@ Explanation = dict[str, Any]
 """Plain data that JSON can hold; the keys are listed at `explain`."""
 
 
-def explain(router: Router, classifier: Classifier, method: str, path: str, body: bytes) -> Explanation:
+def explain(
+    router: Router, classifier: Classifier, hookcost: HookCostConfig, method: str, path: str, body: bytes
+) -> Explanation:
     """The decision for one request with the replicas as they are now.
 
     pool, route:    where it goes and the rule that said so; null when it goes nowhere.
@@ -24,21 +29,45 @@ def explain(router: Router, classifier: Classifier, method: str, path: str, body
     refusal:        set when the body is answered with an error instead: `status`, `code`, `message`, `param`.
     rejection:      set when no pool can take it: `status`, `code`, `message`, `retry_after_s`.
     signature, grammar_key: the identities of its cost and of its grammar.
-    cost:           `compile_ms`, `step_us`, `by_hook`, `heavy`.
+    cost:           `compile_ms`, `step_us`, `by_hook`, `heavy`, `refused`, `front_end_us`; see `HookCost`.
+    backend:        the grammar backend that all of this is for: `name`, `version`.
+    contributions:  what each feature and each mechanism of the grammar adds, dearest first: `hook`, `name`,
+                    `quantity`, `compile_ms`, `step_us`. They add up to the cost.
+    places:         the dearest places of the grammar: `param` of the body, `pointer` in it, `mechanism`, `compile_ms`,
+                    `step_us`, `advice`.
     features:       all that was read from the body.
     why:            one sentence.
     rules:          every rule looked at, with what each condition wanted and saw.
     """
+    turns = explain_in_turns(router, classifier, hookcost, method, path, body)
+    while True:
+        try:
+            next(turns)
+        except StopIteration as done:
+            explanation: Explanation = done.value
+            return explanation
+
+
+def explain_in_turns(
+    router: Router, classifier: Classifier, hookcost: HookCostConfig, method: str, path: str, body: bytes
+) -> Generator[None, None, Explanation]:
+    """The same in turns of about a millisecond, for a caller that has an event loop to share."""
     # The same cut as on the way of a real request: rules see the path without its query.
     path = path.partition("?")[0]
-    classification = classifier.classify(path, body)
+    begun = classifier.begin(path, body)
+    classification = begun if isinstance(begun, Classification) else (yield from begun)
     request = RouteRequest(method, path, classification)
+    backend, version = hookcost.grammar_backend, hookcost.grammar_backend_version
     if classification.refusal is not None:
-        return _object(request, None, ())
-    return _object(request, router.decide(request), explain_rules(router.rules, request))
+        prices = classifier.model.backend(backend, version)
+        return _object(request, None, (), CostExplanation(prices.name, prices.version, (), ()))
+    cost = yield from explain_cost_in_turns(classifier.model, path, body, backend, version)
+    return _object(request, router.decide(request), explain_rules(router.rules, request), cost)
 
 
-def _object(request: RouteRequest, decision: Decision | None, verdicts: tuple[RuleVerdict, ...]) -> Explanation:
+def _object(
+    request: RouteRequest, decision: Decision | None, verdicts: tuple[RuleVerdict, ...], explained: CostExplanation
+) -> Explanation:
     classification = request.classification
     cost = classification.cost
     pool = decision.pool if decision else None
@@ -55,7 +84,12 @@ def _object(request: RouteRequest, decision: Decision | None, verdicts: tuple[Ru
             "step_us": cost.step_us,
             "by_hook": dict(cost.by_hook),
             "heavy": cost.heavy,
+            "refused": cost.refused,
+            "front_end_us": cost.front_end_us,
         },
+        "backend": {"name": explained.backend, "version": explained.version},
+        "contributions": [asdict(each) for each in explained.contributions],
+        "places": [asdict(each) for each in explained.places],
         "step_budget_us": pool.step_budget_us if pool else None,
         "features": asdict(classification.features),
         "why": _why(classification, decision, verdicts),

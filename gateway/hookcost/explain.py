@@ -3,19 +3,21 @@
 For people, not for the hot path: reads the grammar again with its places kept. Owns the advice.
 """
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
+from heapq import nsmallest
 
 from gateway.hookcost.bill import Bill, Path, pointer
 from gateway.hookcost.body import parse
 from gateway.hookcost.classification import Refusal
-from gateway.hookcost.constraint import Constraint
+from gateway.hookcost.classify import INLINE_BYTES
 from gateway.hookcost.features import Api
 from gateway.hookcost.grammarbill import GrammarReader
 from gateway.hookcost.hooks import hook_charges
 from gateway.hookcost.paths import api_of
 from gateway.hookcost.prices import BackendPrices, CostModel
-from gateway.hookcost.reading import read_body
+from gateway.hookcost.reading import Reading, read_body
+from gateway.hookcost.skim import skim
 from gateway.hookcost.values import MalformedError
 
 MAX_PLACES = 3
@@ -90,11 +92,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class CostExplanation:
-    """Contributions, dearest first, and the places of the grammar that cost most."""
+    """Contributions, dearest first, and the places of the grammar that cost most, on one backend in one version."""
 
     backend: str
+    version: str
     contributions: tuple[Contribution, ...]
     places: tuple[Place, ...]
+
+
+ExplanationTurns = Generator[None, None, CostExplanation]
+"""An explanation in the making: each `next()` is one turn of about a millisecond."""
 
 
 def explain_cost(model: CostModel, path: str, body: bytes, backend: str, version: str | None = None) -> CostExplanation:
@@ -103,16 +110,23 @@ def explain_cost(model: CostModel, path: str, body: bytes, backend: str, version
     Raises:
         CostModelError: no such backend.
     """
+    turns = explain_in_turns(model, path, body, backend, version)
+    while True:
+        try:
+            next(turns)
+        except StopIteration as done:
+            explanation: CostExplanation = done.value
+            return explanation
+
+
+def explain_in_turns(
+    model: CostModel, path: str, body: bytes, backend: str, version: str | None = None
+) -> ExplanationTurns:
+    """The same in turns, for a caller that has an event loop to share."""
     prices = model.backend(backend, version)
-    nothing = CostExplanation(prices.name, (), ())
-    api = api_of(path)
-    data = parse(body)
-    if isinstance(data, Refusal) or api is Api.other:
-        return nothing
-    try:
-        reading = read_body(api, data, len(body))
-    except MalformedError:
-        return nothing
+    reading = yield from _read_body(api_of(path), body)
+    if reading is None:
+        return CostExplanation(prices.name, prices.version, (), ())
     n = max(1, reading.features.n)
     contributions = [
         Contribution(charge.hook, charge.feature, 1.0, 0.0, charge.step_us)
@@ -121,23 +135,32 @@ def explain_cost(model: CostModel, path: str, body: bytes, backend: str, version
     places: list[Place] = []
     reader = GrammarReader(prices.name, model.vocabulary)
     for constraint in reading.constraints:
-        bill = _read(reader, constraint)
+        bill = yield from reader.read(constraint, _TURN_WORK)
         contributions.append(Contribution("grammar", "base", 1.0, prices.base_compile_ms, n * prices.base_step_us))
         contributions.extend(_contributions(bill, prices, n))
-        places.extend(_places(bill, prices, constraint.param, n))
+        places.extend((yield from _places(bill, prices, constraint.param, n)))
     contributions.sort(key=lambda each: (-each.step_us, -each.compile_ms))
-    places.sort(key=_weight)
-    return CostExplanation(prices.name, tuple(contributions), tuple(places[:MAX_PLACES]))
+    dearest = nsmallest(MAX_PLACES, places, key=_weight)
+    return CostExplanation(prices.name, prices.version, tuple(contributions), tuple(dearest))
 
 
-def _read(reader: GrammarReader, constraint: Constraint) -> Bill:
-    turns = reader.read(constraint, 1 << 30)
-    while True:
-        try:
-            next(turns)
-        except StopIteration as done:
-            bill: Bill = done.value
-            return bill
+def _read_body(api: Api, body: bytes) -> Generator[None, None, Reading | None]:
+    """What the body asks for, or None where it is refused or asks for nothing that costs."""
+    data: dict[str, object] | Refusal
+    if api is Api.other:
+        return None
+    if len(body) > INLINE_BYTES:
+        skimmed = yield from skim(body, prompt_text=api is Api.generate)
+        data = skimmed if isinstance(skimmed, Refusal) else skimmed.data
+        yield
+    else:
+        data = parse(body)
+    if isinstance(data, Refusal):
+        return None
+    try:
+        return read_body(api, data, len(body))
+    except MalformedError:
+        return None
 
 
 def _contributions(bill: Bill, prices: BackendPrices, n: int) -> Iterable[Contribution]:
@@ -149,23 +172,31 @@ def _contributions(bill: Bill, prices: BackendPrices, n: int) -> Iterable[Contri
             yield Contribution("grammar", mechanism, quantity, compile_ms, step_us)
 
 
-def _places(bill: Bill, prices: BackendPrices, param: str, n: int) -> list[Place]:
+def _places(bill: Bill, prices: BackendPrices, param: str, n: int) -> Generator[None, None, list[Place]]:
     """The places of a bill with all that they cost, named after the mechanism that costs most there."""
     by_path: dict[Path | None, list[tuple[str, float, float]]] = {}
-    for mechanism, quantity, path in bill.charges:
+    for index, (mechanism, quantity, path) in enumerate(bill.charges):
         compile_ms = prices.compile_ms.get(mechanism, 0.0) * quantity
         step_us = n * prices.step_us.get(mechanism, 0.0) * quantity
         if compile_ms or step_us:
             by_path.setdefault(path, []).append((mechanism, compile_ms, step_us))
-    found = []
-    for path, parts in by_path.items():
+        if index % _TURN_CHARGES == _TURN_CHARGES - 1:
+            yield
+    found: list[Place] = []
+    for index, (path, parts) in enumerate(by_path.items()):
         mechanism = max(parts, key=lambda part: part[1] * _MS_AS_STEP_US + part[2])[0]
         advice = _FORMAT_ADVICE if mechanism.startswith("format_") else ADVICE.get(mechanism, "")
         compile_ms = sum(part[1] for part in parts)
-        found.append(Place(param, pointer(path), mechanism, compile_ms, sum(part[2] for part in parts), advice))
-    return sorted(found, key=_weight)[:MAX_PLACES]
+        place = Place(param, pointer(path), mechanism, compile_ms, sum(part[2] for part in parts), advice)
+        found = nsmallest(MAX_PLACES, [*found, place], key=_weight)
+        if index % _TURN_CHARGES == _TURN_CHARGES - 1:
+            yield
+    return found
 
 
+_TURN_WORK = 250
+"""Units of a schema walk in one turn."""
+_TURN_CHARGES = 250
 _MS_AS_STEP_US = 2.0
 """A compile of 500 ms weighs like a step of 1 ms, the usual limits of both."""
 

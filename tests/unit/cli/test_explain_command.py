@@ -23,7 +23,7 @@ def test_json_is_one_object_with_the_decision_and_what_it_rests_on(steplane: Ste
     assert outcome.code == 0
     assert (explanation["pool"], explanation["route"]) == ("grammar", "structured")
     assert explanation["signature"].startswith("s1-")
-    assert explanation["cost"].keys() == {"compile_ms", "step_us", "by_hook", "heavy"}
+    assert explanation["cost"].keys() == {*("compile_ms", "step_us", "by_hook", "heavy", "refused", "front_end_us")}
     assert explanation["features"]["max_tokens"] == 77
     assert explanation.keys() >= {"grammar_key", "refusal", "rejection", "why", "rules"}
 
@@ -37,6 +37,27 @@ def test_without_json_it_reads_as_text_and_leaves_out_what_says_nothing(steplane
     assert "the pool's budget is 2,000 µs" in outcome.stdout
     assert "max_tokens" in outcome.stdout
     assert "custom_logit_processor" not in outcome.stdout
+
+
+def test_the_parts_of_the_cost_and_the_dearest_places_can_be_read(steplane: Steplane, tmp_path: Path) -> None:
+    config = tmp_path / "f.yaml"
+    config.write_text(
+        "default_pool: a\npools: {a: {replicas: [http://h:1]}}\nhookcost: {grammar_backend_version: 0.2.9}\n"
+    )
+    schema = {"properties": {"[b]x": {"type": "string", "pattern": "^.{1,255}$"}, "y": {"format": "uri"}}}
+    schema["properties"]["y"]["type"] = "string"
+    body = json.dumps({"messages": [], "guided_json": schema, "logprobs": True}).encode()
+
+    text = steplane("explain", "-", "-c", config, stdin=body).stdout
+
+    assert "what adds up to it on xgrammar 0.2.9" in text
+    assert "grammar: counted_class" in text
+    assert "logprobs: top_logprobs" in text
+    assert "guided_json /properties/[b]x: " in text
+    assert "cheaper: use `maxLength` in place of a counted repetition" in text
+    plain = steplane("explain", "-", stdin=PLAIN).stdout
+    assert "what adds up" not in plain
+    assert "cheaper" not in plain
 
 
 def test_the_path_decides_how_the_body_is_read(steplane: Steplane) -> None:

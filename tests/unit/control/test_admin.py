@@ -1,18 +1,21 @@
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import httpx
+import orjson
 import pytest
 from aiohttp import web
 
 from gateway import __version__
 from gateway.control.admin import AdminContext, create_admin_app
 from gateway.control.assembly import build_router
+from gateway.control.classifier import build_classifier
 from gateway.control.config import parse_config
+from gateway.control.explain import explain
 from gateway.control.metrics import Metrics
 from gateway.feed.health import HealthMonitor, HealthPolicy
-from gateway.hookcost import Classifier
 
 CONFIG = """
 default_pool: interactive
@@ -53,7 +56,9 @@ async def admin() -> AsyncIterator[Admin]:
     router = build_router(config)
     targets = [(replica, HealthPolicy(interval_s=60)) for pool in router.pools.values() for replica in pool.replicas]
     health = HealthMonitor(targets, clock=asyncio.get_running_loop().time)
-    context = AdminContext(config, router, health, Metrics(router.pools), Classifier(), lambda: running.draining)
+    context = AdminContext(
+        config, router, health, Metrics(router.pools), build_classifier(config), lambda: running.draining
+    )
     runner = web.AppRunner(create_admin_app(context), access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -146,6 +151,19 @@ async def test_explain_decides_for_the_body_that_was_posted_with_the_replicas_as
     assert (await explained(b'{"messages": []}'))["spilled_from"] == "interactive"
 
 
+async def test_explain_names_what_costs_and_where_just_as_the_command_does(admin: Admin) -> None:
+    body = b'{"messages": [], "guided_json": {"properties": {"a": {"type": "string", "pattern": "^.{1,255}$"}}}}'
+    context = admin.context
+
+    posted = (await admin.client.post("/api/v1/explain", content=body)).json()
+
+    assert posted["places"][0]["pointer"] == "/properties/a"
+    assert posted["contributions"][0]["name"] == "counted_class"
+    path = "/v1/chat/completions"
+    printed = explain(context.router, context.classifier, context.config.hookcost, "POST", path, body)
+    assert posted == json.loads(orjson.dumps(printed))
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
@@ -177,7 +195,7 @@ async def test_a_failure_inside_is_answered_and_does_not_say_more_than_it_should
     def broken(*_: object) -> None:
         raise RuntimeError("secret")
 
-    monkeypatch.setattr("gateway.control.admin.explain", broken)
+    monkeypatch.setattr("gateway.control.admin.explain_in_turns", broken)
 
     reply = await admin.client.post("/api/v1/explain", content=b"{}")
 

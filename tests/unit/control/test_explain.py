@@ -4,21 +4,24 @@ import orjson
 import pytest
 
 from gateway.control.assembly import build_router
+from gateway.control.classifier import build_classifier
 from gateway.control.config import load_config, parse_config
-from gateway.control.explain import Explanation, explain
+from gateway.control.explain import Explanation, explain, explain_in_turns
 from gateway.control.shipped import shipped_file
-from gateway.hookcost import Classifier
 from gateway.routing.router import Router
+
+EMBEDDED = load_config(shipped_file("embedded.yaml"))
+CLASSIFIER = build_classifier(EMBEDDED)
 
 
 @pytest.fixture(scope="module")
 def embedded() -> Router:
-    return build_router(load_config(shipped_file("embedded.yaml")), available=True)
+    return build_router(EMBEDDED, available=True)
 
 
 def explained(router: Router, body: object, path: str = "/v1/chat/completions") -> Explanation:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return explain(router, Classifier(), "POST", path, raw)
+    return explain(router, CLASSIFIER, EMBEDDED.hookcost, "POST", path, raw)
 
 
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -88,6 +91,56 @@ def test_an_explanation_is_one_json_object_with_what_the_decision_rests_on(embed
     }
 
 
+DEAR = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "pattern": "^.{1,255}$"},
+        "meta": {"type": "object", "properties": {"alpha": {}, "beta": {}}, "additionalProperties": True},
+        "mail": {"type": "string", "format": "email"},
+        "link": {"type": "string", "format": "uri-template"},
+        "count": {"type": "integer"},
+    },
+}
+
+
+def test_it_says_what_each_part_adds_and_where_the_dearest_stand(embedded: Router) -> None:
+    explanation = explained(embedded, chat(guided_json=DEAR, stop=["x"], n=2))
+
+    assert explanation["backend"]["name"] == EMBEDDED.hookcost.grammar_backend
+    assert len(explanation["places"]) == 3
+    assert explanation["places"][0].keys() == {"param", "pointer", "mechanism", "compile_ms", "step_us", "advice"}
+    assert explanation["places"][0]["pointer"].startswith("/properties/")
+    for key in ("compile_ms", "step_us"):
+        parts = sum(each[key] for each in explanation["contributions"])
+        assert parts == pytest.approx(explanation["cost"][key])
+
+
+def test_the_backend_that_counts_is_the_one_that_is_explained() -> None:
+    head = "default_pool: a\npools: {a: {replicas: [http://h:1]}}\n"
+    for hookcost, dearest in [
+        ("{grammar_backend: xgrammar}", "counted_class"),
+        ("{grammar_backend: xgrammar, grammar_backend_version: 0.2.5}", "counted_class"),
+        ("{grammar_backend: llguidance}", "pattern_width"),
+    ]:
+        config = parse_config(f"{head}hookcost: {hookcost}\n")
+        body = json.dumps(chat(guided_json=DEAR)).encode()
+        router = build_router(config, available=True)
+        found = explain(router, build_classifier(config), config.hookcost, "POST", "/v1/chat/completions", body)
+        assert found["backend"]["name"] == config.hookcost.grammar_backend
+        assert found["backend"]["version"] == (config.hookcost.grammar_backend_version or found["backend"]["version"])
+        assert found["contributions"][0]["name"] == dearest
+        assert sum(each["step_us"] for each in found["contributions"]) == pytest.approx(found["cost"]["step_us"])
+
+
+def test_a_long_body_is_explained_in_many_turns_with_the_same_outcome(embedded: Router) -> None:
+    properties = {f"name_{i}": {"type": "string", "pattern": f"^[a-z]{{1,{i + 1}}}$"} for i in range(900)}
+    body = {"messages": [{"content": "x" * 300_000}], "guided_json": {"type": "object", "properties": properties}}
+    raw = json.dumps(body).encode()
+    turns = explain_in_turns(embedded, CLASSIFIER, EMBEDDED.hookcost, "POST", "/v1/chat/completions", raw)
+    assert sum(1 for _ in turns) > 50
+    assert explained(embedded, body)["places"]
+
+
 def test_a_body_that_would_be_refused_says_so_and_goes_nowhere(embedded: Router) -> None:
     explanation = explained(embedded, b'{"messages": ')
 
@@ -96,6 +149,7 @@ def test_a_body_that_would_be_refused_says_so_and_goes_nowhere(embedded: Router)
     assert explanation["refusal"]["code"] == "invalid_json"
     assert explanation["why"].startswith("refused with 400: ")
     assert explanation["rules"] == []
+    assert (explanation["contributions"], explanation["places"]) == ([], [])
 
 
 def test_a_path_with_a_query_is_decided_by_the_path_alone(embedded: Router) -> None:
