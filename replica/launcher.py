@@ -4,6 +4,7 @@ Owns the profiles (`config/profiles/*.yaml`) and how they are joined with what t
 variables always win. Prints the command that it runs, and why each flag is there. Knows no engine beyond its command.
 """
 
+import argparse
 import importlib.util
 import os
 import shlex
@@ -141,3 +142,23 @@ def _engine_of(command: Sequence[str]) -> str:
         what = "both sglang and vllm" if installed else "neither sglang nor vllm"
         raise LaunchError(f"{sys.executable} has {what} installed; say which with --engine, or write the whole command")
     return installed[0]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """`python -m replica.launcher --pool POOL [--engine ENGINE] [--dry-run] -- ARGUMENTS`; 1 where nothing starts."""
+    parser = argparse.ArgumentParser(prog="steplane replica launch", description=__doc__)
+    parser.add_argument("--pool", required=True)
+    parser.add_argument("--engine", choices=ENGINES)
+    parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("arguments", nargs="*", metavar="-- ARGUMENTS")
+    options = parser.parse_args(arguments)
+    try:
+        launch(options.pool, options.engine, options.arguments, dry_run=options.dry_run)
+    except LaunchError as error:
+        sys.stderr.write(f"steplane: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
