@@ -77,6 +77,29 @@ def explain(
     run(file, path, as_json=as_json, config_file=config)
 
 
+@app.command()
+def calibrate(
+    grammar_backend: Annotated[
+        str, typer.Option(metavar="NAME", help="What your engines run: xgrammar or llguidance.")
+    ],
+    tokenizer: Annotated[Path, typer.Option(help="tokenizer.json, a folder with one, or a .tiktoken file.")],
+    schemas: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Your own JSON schemas, one in each *.json.")
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the price list goes.")] = Path("prices.yaml"),
+    python: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Python of the engine's environment; without it this one.")
+    ] = None,
+    cost_model: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Price list to start from; without it the one of Steplane.")
+    ] = None,
+) -> None:
+    """Measure what grammars cost on this machine, and write a price list that fits it."""
+    from gateway.cli.calibrate import run
+
+    run(grammar_backend, tokenizer, schemas, out, python, cost_model)
+
+
 replica_app = typer.Typer(help="What runs beside an engine.", no_args_is_help=True)
 app.add_typer(replica_app, name="replica")
 

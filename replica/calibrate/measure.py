@@ -3,13 +3,13 @@
 Owns the clock and the path; the backends are those of the simulator, driven as SGLang drives them.
 """
 
+import json
 import random
 import time
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 import numpy as np
-import orjson
 
 from replica.calibrate.tokens import Tokens, longest_first
 from replica.simulator.grammar import GrammarBackend, GrammarError, GrammarSpec, LlguidanceBackend
@@ -34,9 +34,9 @@ class Measurement:
     steps: int = 0
     refused: str | None = None
 
-    def line(self) -> bytes:
+    def line(self) -> str:
         """The measurement as a line of NDJSON."""
-        return orjson.dumps(asdict(self)) + b"\n"
+        return json.dumps(asdict(self)) + "\n"
 
 
 class _LlguidanceTokens:
@@ -98,7 +98,7 @@ def backend_of(name: str, tokens: Tokens) -> GrammarBackend:
 
 def measure(backend: GrammarBackend, tokens: Tokens, name: str, schema: Any, seed: int = 1) -> Measurement:
     """Compiles the schema and walks a path of allowed tokens. All times are CPU time: a busy machine does little."""
-    spec = GrammarSpec("json", orjson.dumps(schema).decode())
+    spec = GrammarSpec("json", json.dumps(schema))
     compile_ms = float("inf")
     try:
         for _ in range(_REPEATS):
