@@ -302,6 +302,7 @@ class UpstreamConnection:
             if exchange.client.write_paused:
                 self._transport.resume_reading()
             self._reused = True
+            self._write = None
             self._state = _Body.head
             self._complete = False
             self._parser = self._chunks = None
