@@ -126,9 +126,7 @@ def skim(body: bytes, prompt_text: bool) -> Generator[None, None, Skimmed | Refu
             if key in PROMPT_KEYS or (key == "text" and prompt_text):
                 sizes[key] = (value.text_bytes, value.items)
                 if value.tools:
-                    found.heavy = (
-                        f"tools in single messages of a body of {len(body):,} bytes"
-                    )
+                    found.heavy = f"tools in single messages of a body of {len(body):,} bytes"
             else:
                 kept[key] = (at, value.end)
             at = _space(body, value.end)
@@ -142,26 +140,11 @@ def skim(body: bytes, prompt_text: bool) -> Generator[None, None, Skimmed | Refu
     except _BrokenError as error:
         return _broken(error.args[0])
     found.prompt_bytes = sum(text_bytes for text_bytes, _ in sizes.values())
-    found.batch = max(
-        [
-            1,
-            *(
-                items
-                for key, (_, items) in sizes.items()
-                if key not in ("messages", "input", "system")
-            ),
-        ]
-    )
+    found.batch = max([1, *(items for key, (_, items) in sizes.items() if key not in ("messages", "input", "system"))])
     total = sum(end - start for start, end in kept.values())
     if total > MAX_PARAMETER_BYTES:
-        found.heavy = (
-            f"request parameters of more than {MAX_PARAMETER_BYTES // 1024} KiB"
-        )
-        kept = {
-            key: (start, end)
-            for key, (start, end) in kept.items()
-            if end - start <= _REGEX_BYTES // 8
-        }
+        found.heavy = f"request parameters of more than {MAX_PARAMETER_BYTES // 1024} KiB"
+        kept = {key: (start, end) for key, (start, end) in kept.items() if end - start <= _REGEX_BYTES // 8}
     for key, (start, end) in kept.items():
         pace.tokens += _FIELD_TOKENS
         if pace.tokens > _SLICE_TOKENS:
@@ -174,17 +157,11 @@ def skim(body: bytes, prompt_text: bool) -> Generator[None, None, Skimmed | Refu
     return found
 
 
-def _parsed(
-    body: bytes, start: int, end: int, depth: int, pace: _Pace
-) -> Generator[None, None, object]:
+def _parsed(body: bytes, start: int, end: int, depth: int, pace: _Pace) -> Generator[None, None, object]:
     """The value between two places, parsed piece by piece where it is large: many small objects take longest."""
     first = body[start : start + 1]
     containers = body.count(b"{", start, end) + body.count(b"[", start, end)
-    if (
-        end - start <= _PIECE_BYTES
-        or containers < _PIECE_CONTAINERS
-        or depth > _PIECE_DEPTH
-    ):
+    if end - start <= _PIECE_BYTES or containers < _PIECE_CONTAINERS or depth > _PIECE_DEPTH:
         try:
             value = orjson.loads(body[start:end])
         except orjson.JSONDecodeError as error:
@@ -232,14 +209,7 @@ def _parsed(
     return members if first == b"{" else elements
 
 
-def _take(
-    body: bytes,
-    first: bytes,
-    start: int,
-    end: int,
-    members: dict[str, object],
-    elements: list[object],
-) -> None:
+def _take(body: bytes, first: bytes, start: int, end: int, members: dict[str, object], elements: list[object]) -> None:
     """Parses the members or elements between two places, the last with its comma."""
     text = body[start:end].rstrip(b" \t\r\n").removesuffix(b",")
     if not text.strip():
@@ -254,13 +224,12 @@ def _take(
 
 
 def _broken(at: int) -> Refusal:
-    return Refusal(
-        400, "invalid_json", f"The request body is not a valid JSON object (byte {at})."
-    )
+    return Refusal(400, "invalid_json", f"The request body is not a valid JSON object (byte {at}).")
 
 
 def _space(body: bytes, at: int) -> int:
-    match = _SPACE.match(body, at)
+    """The place behind white space, of which more than `_SLICE_BYTES` in a row is taken for no JSON."""
+    match = _SPACE.match(body, at, at + _SLICE_BYTES)
     return match.end() if match else at
 
 
@@ -301,16 +270,12 @@ def _string_end(body: bytes, at: int) -> Generator[None, None, int]:
         yield
 
 
-def _scan(
-    body: bytes, at: int, value: _Value, messages: bool, pace: _Pace
-) -> Generator[None, None, None]:
+def _scan(body: bytes, at: int, value: _Value, messages: bool, pace: _Pace) -> Generator[None, None, None]:
     """Finds the end of the value at `at`."""
     first = body[at : at + 1]
     if first == b'"':
         value.end = yield from _string_end(body, at)
-        value.text_bytes = (
-            0 if body[at + 1 : at + 6] == b"data:" else value.end - at - 2
-        )
+        value.text_bytes = 0 if body[at + 1 : at + 6] == b"data:" else value.end - at - 2
         return
     if first not in (b"{", b"["):
         scalar = _SCALAR.match(body, at)
@@ -321,9 +286,7 @@ def _scan(
     yield from _scan_container(body, at, value, messages, pace)
 
 
-def _scan_container(
-    body: bytes, at: int, value: _Value, messages: bool, pace: _Pace
-) -> Generator[None, None, None]:
+def _scan_container(body: bytes, at: int, value: _Value, messages: bool, pace: _Pace) -> Generator[None, None, None]:
     depth = 0
     start = turn = at
     while True:
@@ -360,9 +323,7 @@ def _scan_container(
     value.end = at
     if body[start : start + 1] == b"[" and value.text_bytes == 0:
         numbers = body.count(b",", start, min(at, start + _SLICE_BYTES)) + 1
-        value.text_bytes = round(
-            numbers * BYTES_PER_TOKEN * max(1.0, (at - start) / _SLICE_BYTES)
-        )
+        value.text_bytes = round(numbers * BYTES_PER_TOKEN * max(1.0, (at - start) / _SLICE_BYTES))
         if value.items == 0:
             value.items = 1
 

@@ -22,15 +22,10 @@ ID = "ab-000000000001"
         (Api.chat, b'{"a":{}}', b'{"rid":"%b","a":{}}'),
     ],
 )
-def test_the_id_is_the_first_field_and_every_byte_of_the_body_stays(
-    api: Api, body: bytes, expected: bytes
-) -> None:
+def test_the_id_is_the_first_field_and_every_byte_of_the_body_stays(api: Api, body: bytes, expected: bytes) -> None:
     changed = spliced(body, Features(api), "sglang", ID)
     assert changed == expected.replace(b"%b", ID.encode())
-    assert list(json.loads(changed)) == [
-        *list(json.loads(changed))[:1],
-        *json.loads(body),
-    ]
+    assert list(json.loads(changed)) == [*list(json.loads(changed))[:1], *json.loads(body)]
 
 
 @pytest.mark.parametrize(
@@ -43,9 +38,7 @@ def test_the_id_is_the_first_field_and_every_byte_of_the_body_stays(
         (Features(Api.chat), "other"),
     ],
 )
-def test_a_body_stays_untouched_where_no_id_can_or_should_be_set(
-    features: Features, engine: str
-) -> None:
+def test_a_body_stays_untouched_where_no_id_can_or_should_be_set(features: Features, engine: str) -> None:
     assert spliced(b'{"model":"m"}', features, engine, ID) is None
     assert engine_ids(features, engine, ID) == ()
 
@@ -64,11 +57,7 @@ def test_a_client_s_own_id_wins_over_ours_in_the_engine_s_parser() -> None:
         ("/v1/completions", {"prompt": "x"}, (ID, f"{ID}_0")),
         ("/v1/completions", {"prompt": ["x"]}, (ID, f"{ID}_0")),
         ("/v1/completions", {"prompt": [1, 2, 3]}, (ID, f"{ID}_0")),
-        (
-            "/v1/completions",
-            {"prompt": ["x", "y", "z"]},
-            (f"{ID}_0", f"{ID}_1", f"{ID}_2"),
-        ),
+        ("/v1/completions", {"prompt": ["x", "y", "z"]}, (f"{ID}_0", f"{ID}_1", f"{ID}_2")),
         ("/generate", {"text": ["x", "y"]}, (f"{ID}_0", f"{ID}_1")),
         ("/generate", {"input_ids": [[1], [2]]}, (f"{ID}_0", f"{ID}_1")),
         ("/v1/chat/completions", {"messages": [], "n": 2}, ()),
@@ -82,23 +71,13 @@ def test_a_client_s_own_id_wins_over_ours_in_the_engine_s_parser() -> None:
 def test_the_ids_to_abort_are_those_under_which_the_engine_runs_the_request(
     path: str, body: dict[str, object], ids: tuple[str, ...]
 ) -> None:
-    assert (
-        engine_ids(classify(path, json.dumps(body).encode()).features, "sglang", ID)
-        == ids
-    )
+    assert engine_ids(classify(path, json.dumps(body).encode()).features, "sglang", ID) == ids
 
 
 @pytest.mark.parametrize("batch", [513, 1 << 40])
-def test_a_batch_too_large_to_abort_one_by_one_is_left_to_the_closed_connection(
-    batch: int,
-) -> None:
-    assert (
-        len(engine_ids(Features(Api.completions, batch=512, n=512), "sglang", ID))
-        == 512
-    )
-    assert (
-        engine_ids(Features(Api.completions, batch=batch, n=batch), "sglang", ID) == ()
-    )
+def test_a_batch_too_large_to_abort_one_by_one_is_left_to_the_closed_connection(batch: int) -> None:
+    assert len(engine_ids(Features(Api.completions, batch=512, n=512), "sglang", ID)) == 512
+    assert engine_ids(Features(Api.completions, batch=batch, n=batch), "sglang", ID) == ()
 
 
 @pytest.mark.parametrize("api", [Api.chat, Api.completions, Api.generate, Api.other])
@@ -116,24 +95,11 @@ def test_a_broken_stream_of_openai_s_kind_ends_with_an_error_and_done(api: Api) 
 @pytest.mark.parametrize(
     ("api", "expected"),
     [
-        (
-            Api.messages,
-            {"type": "error", "error": {"type": "api_error", "message": "it broke"}},
-        ),
-        (
-            Api.responses,
-            {
-                "type": "error",
-                "code": "upstream_died",
-                "message": "it broke",
-                "param": None,
-            },
-        ),
+        (Api.messages, {"type": "error", "error": {"type": "api_error", "message": "it broke"}}),
+        (Api.responses, {"type": "error", "code": "upstream_died", "message": "it broke", "param": None}),
     ],
 )
-def test_a_broken_stream_of_named_events_ends_with_an_event_named_error(
-    api: Api, expected: dict[str, object]
-) -> None:
+def test_a_broken_stream_of_named_events_ends_with_an_event_named_error(api: Api, expected: dict[str, object]) -> None:
     event, end = error_events(api, "it broke", "upstream_died").split(b"\n\n")
     name, data = event.split(b"\n")
     assert (name, end) == (b"event: error", b"")

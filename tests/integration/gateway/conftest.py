@@ -6,7 +6,5 @@ from collections.abc import Callable, Mapping
 import uvloop
 
 
-def pytest_asyncio_loop_factories() -> Mapping[
-    str, Callable[[], asyncio.AbstractEventLoop]
-]:
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     return {"uvloop": uvloop.new_event_loop}

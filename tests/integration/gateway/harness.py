@@ -39,22 +39,14 @@ PLAIN: dict[str, dict[str, Any]] = {
     CHAT: {"model": "m", "messages": [{"role": "user", "content": "hi"}]},
     COMPLETIONS: {"model": "m", "prompt": "hi"},
     RESPONSES: {"model": "m", "input": "hi"},
-    MESSAGES: {
-        "model": "m",
-        "max_tokens": 5,
-        "messages": [{"role": "user", "content": "hi"}],
-    },
+    MESSAGES: {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}]},
     GENERATE: {"text": "hi"},
 }
 """The least that each dialect asks for."""
 
 RULES = [
     {"name": "heavy", "when": {"heavy": True}, "pool": "quarantine"},
-    {
-        "name": "raw-grammar",
-        "when": {"grammar": ["ebnf", "regex"]},
-        "pool": "quarantine",
-    },
+    {"name": "raw-grammar", "when": {"grammar": ["ebnf", "regex"]}, "pool": "quarantine"},
     {"name": "structured", "when": {"grammar": "any"}, "pool": "grammar"},
     {"name": "plain", "pool": "interactive"},
 ]
@@ -106,9 +98,7 @@ class Held:
             await asyncio.wait((gone, finish), return_when=asyncio.FIRST_COMPLETED)
             if gone.done():
                 with contextlib.suppress(ConnectionError):
-                    assert gone.result() == b"", (
-                        "the gateway sent more than its request"
-                    )
+                    assert gone.result() == b"", "the gateway sent more than its request"
                 self.left.set()
                 return
         finally:
@@ -171,14 +161,10 @@ class House:
         self._clients.append(client)
         return client
 
-    async def ask(
-        self, path: str, body: object = None, *lines: str, method: str = "POST"
-    ) -> Message:
+    async def ask(self, path: str, body: object = None, *lines: str, method: str = "POST") -> Message:
         """The answer to one request on a connection of its own; `body` as bytes, or as what JSON makes of it."""
         client = await self.client()
-        answer = await client.ask(
-            request(path, body, *lines, method=method), to=method.encode()
-        )
+        answer = await client.ask(request(path, body, *lines, method=method), to=method.encode())
         client.close()
         return answer
 
@@ -188,28 +174,19 @@ class House:
 
     @property
     def replicas(self) -> list[Replica]:
-        return [
-            replica
-            for pool in self.gateway.router.pools.values()
-            for replica in pool.replicas
-        ]
+        return [replica for pool in self.gateway.router.pools.values() for replica in pool.replicas]
 
     @property
     def in_flight(self) -> int:
         return sum(replica.in_flight for replica in self.replicas)
 
     def available(self, name: str) -> bool:
-        return next(
-            replica.available for replica in self.replicas if replica.name == name
-        )
+        return next(replica.available for replica in self.replicas if replica.name == name)
 
     async def admin(self, path: str) -> tuple[int, str]:
         host, port = self.gateway.admin_address
         timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
-        async with (
-            aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(f"http://{host}:{port}{path}") as got,
-        ):
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(f"http://{host}:{port}{path}") as got:
             return got.status, await got.text()
 
     async def metric(self, name: str, **labels: str) -> float:
@@ -237,13 +214,7 @@ class House:
 
 
 def request(path: str, body: object = None, *lines: str, method: str = "POST") -> bytes:
-    data = (
-        b""
-        if body is None
-        else body
-        if isinstance(body, bytes)
-        else json.dumps(body).encode()
-    )
+    data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
     length = [] if body is None else [f"content-length: {len(data)}"]
     head = "\r\n".join([f"{method} {path} HTTP/1.1", "host: a", *length, *lines])
     return head.encode("latin-1") + b"\r\n\r\n" + data
@@ -253,9 +224,7 @@ def error_of(message: Message) -> dict[str, Any]:
     """The error of a local answer, which has the shape of OpenAI's."""
     error: dict[str, Any] = json.loads(message.body)["error"]
     assert error["message"]
-    assert error["type"] == (
-        "server_error" if message.status >= 500 else "invalid_request_error"
-    )
+    assert error["type"] == ("server_error" if message.status >= 500 else "invalid_request_error")
     assert error["code"]
     return error
 
@@ -264,10 +233,7 @@ Pools = Mapping[str, list[Engine]]
 
 
 def three_pools(answer: Answer = ok) -> Pools:
-    return {
-        name: [Engine(f"{name}-0", answer)]
-        for name in ("interactive", "grammar", "quarantine")
-    }
+    return {name: [Engine(f"{name}-0", answer)] for name in ("interactive", "grammar", "quarantine")}
 
 
 @contextlib.asynccontextmanager
@@ -297,18 +263,14 @@ async def house(
         "timeouts": {"drain_s": 10, **(timeouts or {})},
         "pools": {
             name: {
-                "replicas": [
-                    {"url": engine.url, "name": engine.name} for engine in members
-                ],
+                "replicas": [{"url": engine.url, "name": engine.name} for engine in members],
                 # One probe at the start; what happens after it is up to the data plane.
                 "health": {"interval_s": 600, "timeout_s": PATIENCE_S},
                 **(options or {}).get(name, {}),
             }
             for name, members in pools.items()
         },
-        "rules": [rule for rule in RULES if rule["pool"] in pools]
-        if rules is None
-        else rules,
+        "rules": [rule for rule in RULES if rule["pool"] in pools] if rules is None else rules,
     }
     running = House(Gateway(parse_config(json.dumps(config))), engines)
     try:

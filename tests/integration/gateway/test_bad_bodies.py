@@ -7,19 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from .harness import (
-    CHAT,
-    COMPLETIONS,
-    GENERATE,
-    MESSAGES,
-    PLAIN,
-    RESPONSES,
-    House,
-    Message,
-    error_of,
-    house,
-    request,
-)
+from .harness import CHAT, COMPLETIONS, GENERATE, MESSAGES, PLAIN, RESPONSES, House, Message, error_of, house, request
 
 NOT_JSON: dict[str, tuple[bytes, str]] = {
     "truncated": (b'{"model":"m","messages":[{"role":', "not valid JSON"),
@@ -120,20 +108,8 @@ WRONG_BY_PATH: list[tuple[str, dict[str, object], str]] = [
 HARMLESS: list[tuple[str, dict[str, object]]] = [
     (CHAT, {}),
     (CHAT, {"messages": 5}),
-    (
-        CHAT,
-        {"messages": [5, None, [], {"content": 5}, {"content": [None, {"text": 5}]}]},
-    ),
-    (
-        CHAT,
-        {
-            "messages": [],
-            "temperature": "hot",
-            "seed": {},
-            "user": 5,
-            "unknown": {"regex": "(a+)+"},
-        },
-    ),
+    (CHAT, {"messages": [5, None, [], {"content": 5}, {"content": [None, {"text": 5}]}]}),
+    (CHAT, {"messages": [], "temperature": "hot", "seed": {}, "user": 5, "unknown": {"regex": "(a+)+"}}),
     (CHAT, {"messages": "\0\x1b\u2028\ufeff\U0010ffff"}),
     (COMPLETIONS, {"prompt": {}}),
     (COMPLETIONS, {"prompt": [None, 5, "x", [{}]]}),
@@ -144,9 +120,7 @@ HARMLESS: list[tuple[str, dict[str, object]]] = [
 """Wrong in fields that cost the step thread nothing: the engine's own validation says it best."""
 
 
-async def ask_beside_a_plain_request(
-    running: House, path: str, body: object
-) -> Message:
+async def ask_beside_a_plain_request(running: House, path: str, body: object) -> Message:
     """The answer to a bad body, while a plain request on another connection is answered as ever."""
     plain, bad = await running.client(), await running.client()
     await bad.send(request(path, body))
@@ -160,30 +134,19 @@ async def ask_beside_a_plain_request(
 
 
 @pytest.mark.parametrize("path", PLAIN)
-async def test_a_body_that_is_no_json_object_is_answered_with_the_reason(
-    path: str,
-) -> None:
+async def test_a_body_that_is_no_json_object_is_answered_with_the_reason(path: str) -> None:
     async with house() as running:
         for name, (body, says) in NOT_JSON.items():
             answer = await ask_beside_a_plain_request(running, path, body)
             assert answer.status == 400, name
             assert error_of(answer)["code"] == "invalid_json"
             assert says in error_of(answer)["message"], name
-        assert all(
-            message.start.startswith(f"POST {CHAT}".encode())
-            for message in running.asked
-        )
-        assert await running.metric(
-            "steplane_refused_requests_total", code="invalid_json"
-        ) == len(NOT_JSON)
+        assert all(message.start.startswith(f"POST {CHAT}".encode()) for message in running.asked)
+        assert await running.metric("steplane_refused_requests_total", code="invalid_json") == len(NOT_JSON)
 
 
-@pytest.mark.parametrize(
-    "lines", [(), ("content-length: 0",), ("transfer-encoding: chunked",)]
-)
-async def test_an_empty_body_is_answered_with_the_reason(
-    lines: tuple[str, ...],
-) -> None:
+@pytest.mark.parametrize("lines", [(), ("content-length: 0",), ("transfer-encoding: chunked",)])
+async def test_an_empty_body_is_answered_with_the_reason(lines: tuple[str, ...]) -> None:
     async with house() as running:
         client = await running.client()
         end = b"0\r\n\r\n" if "chunked" in "".join(lines) else b""
@@ -194,14 +157,10 @@ async def test_an_empty_body_is_answered_with_the_reason(
 
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS, GENERATE])
-async def test_a_recognised_field_of_a_wrong_type_is_refused_and_named(
-    path: str,
-) -> None:
+async def test_a_recognised_field_of_a_wrong_type_is_refused_and_named(path: str) -> None:
     async with house() as running:
         for field, value in WRONG:
-            answer = await ask_beside_a_plain_request(
-                running, path, {**PLAIN[path], field: value}
-            )
+            answer = await ask_beside_a_plain_request(running, path, {**PLAIN[path], field: value})
             assert answer.status == 400, field
             error = error_of(answer)
             assert error["code"] == "invalid_value"
@@ -212,16 +171,12 @@ async def test_a_recognised_field_of_a_wrong_type_is_refused_and_named(
 async def test_each_dialect_names_its_own_fields() -> None:
     async with house() as running:
         for path, fields, param in WRONG_BY_PATH:
-            answer = await ask_beside_a_plain_request(
-                running, path, {**PLAIN.get(path, {}), **fields}
-            )
+            answer = await ask_beside_a_plain_request(running, path, {**PLAIN.get(path, {}), **fields})
             assert (answer.status, error_of(answer)["param"]) == (400, param)
 
 
 @pytest.mark.parametrize(("path", "body"), HARMLESS)
-async def test_what_can_do_no_harm_is_passed_on_to_the_engine_s_own_validation(
-    path: str, body: dict[str, Any]
-) -> None:
+async def test_what_can_do_no_harm_is_passed_on_to_the_engine_s_own_validation(path: str, body: dict[str, Any]) -> None:
     async with house() as running:
         answer = await ask_beside_a_plain_request(running, path, body)
         assert answer.status == 200
@@ -235,11 +190,7 @@ async def test_what_can_do_no_harm_is_passed_on_to_the_engine_s_own_validation(
     [
         (b'{"a":', b"}", b"quarantine"),
         (b'{"messages":[],"regex":', b"}", b"quarantine"),
-        (
-            b'{"messages":',
-            b"}",
-            b"interactive",
-        ),  # prompt, which costs the step thread nothing however odd it is
+        (b'{"messages":', b"}", b"interactive"),  # prompt, which costs the step thread nothing however odd it is
     ],
 )
 @pytest.mark.parametrize(("inner", "close"), [(b"[", b"]"), (b'{"a":', b"}")])
@@ -257,9 +208,7 @@ async def test_a_large_body_nested_100_000_deep_holds_nobody_up(
 
 async def test_duplicate_keys_are_read_as_the_engine_reads_them() -> None:
     async with house() as running:
-        assert (
-            await running.ask(CHAT, b'{"messages":[],"n":"many","n":1}')
-        ).status == 200
+        assert (await running.ask(CHAT, b'{"messages":[],"n":"many","n":1}')).status == 200
         answer = await running.ask(CHAT, b'{"messages":[],"n":1,"n":"many"}')
         assert (answer.status, error_of(answer)["param"]) == (400, "n")
 
@@ -276,31 +225,20 @@ async def test_a_number_or_a_grammar_beyond_reason_is_refused_or_kept_apart() ->
         {"logit_bias": {"9" * 4000: 1}},
         {"logit_bias": {str(token): 1 for token in range(50_000)}},
         {"stop": ["x" * 100] * 5000},
-        {
-            "json_schema": orjson.dumps(
-                {"enum": [f"v{index}" for index in range(20_000)]}
-            ).decode()
-        },
+        {"json_schema": orjson.dumps({"enum": [f"v{index}" for index in range(20_000)]}).decode()},
         {"guided_json": deep},
         {"regex": "(" * 5000},
         {"regex": "(a{1,999}){1,999}"},
         {"ebnf": "root ::= " + "a " * 20_000},
         {"ebnf": "::=\n" * 5000},
         {"stop_regex": "(a+)+$"},
-        {
-            "tools": [
-                {"type": "function", "function": {"name": f"f{index}"}}
-                for index in range(5000)
-            ]
-        },
+        {"tools": [{"type": "function", "function": {"name": f"f{index}"}} for index in range(5000)]},
         {"prompt": ["x"] * 100_000},
     ]
     async with house() as running:
         for body in bodies:
             path = COMPLETIONS if "prompt" in body else CHAT
-            answer = await ask_beside_a_plain_request(
-                running, path, {**PLAIN[path], **body}
-            )
+            answer = await ask_beside_a_plain_request(running, path, {**PLAIN[path], **body})
             assert answer.status in (200, 400), list(body)
             if answer.status == 400:
                 assert error_of(answer)["param"]
@@ -319,9 +257,4 @@ async def test_pipelined_bad_and_good_requests_are_answered_in_order() -> None:
         client = await running.client()
         good, bad = request(CHAT, PLAIN[CHAT]), request(CHAT, b"{")
         await client.send(good + bad + bad + good)
-        assert [(await client.response()).status for _ in range(4)] == [
-            200,
-            400,
-            400,
-            200,
-        ]
+        assert [(await client.response()).status for _ in range(4)] == [200, 400, 400, 200]

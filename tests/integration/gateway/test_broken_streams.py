@@ -63,24 +63,15 @@ async def test_the_breakage_is_counted_and_the_engine_is_told() -> None:
         broken.finish.set()
         await running.ask(CHAT, {**PLAIN[CHAT], "stream": True})
         await until(lambda: len(running.engines["a"].aborted) == 1)
-        assert (
-            await running.metric(
-                "steplane_upstream_errors_total", replica="a", kind="died"
-            )
-            == 1
-        )
+        assert await running.metric("steplane_upstream_errors_total", replica="a", kind="died") == 1
         assert await running.metric("steplane_requests_total", status="2xx") == 1
         assert await running.metric("steplane_client_disconnects_total") == 0
         assert running.in_flight == 0
 
 
-async def test_a_stream_that_says_nothing_for_too_long_is_ended_and_the_engine_is_told() -> (
-    None
-):
+async def test_a_stream_that_says_nothing_for_too_long_is_ended_and_the_engine_is_told() -> None:
     silent = Held(SSE_HEAD + EVENT)
-    async with house(
-        {"interactive": [Engine("a", silent)]}, timeouts={"stream_idle_s": 0.05}
-    ) as running:
+    async with house({"interactive": [Engine("a", silent)]}, timeouts={"stream_idle_s": 0.05}) as running:
         answer = await running.ask(CHAT, {**PLAIN[CHAT], "stream": True})
         assert b"upstream_idle_timeout" in answer.body
         assert answer.body.endswith(b"data: [DONE]\n\n")
@@ -96,9 +87,7 @@ async def test_a_stream_that_says_nothing_for_too_long_is_ended_and_the_engine_i
         SSE_HEAD + chunk(b"data: half an event"),
     ],
 )
-async def test_where_no_event_can_be_added_the_client_sees_that_the_body_is_cut(
-    start: bytes,
-) -> None:
+async def test_where_no_event_can_be_added_the_client_sees_that_the_body_is_cut(start: bytes) -> None:
     broken = Held(start)
     async with house({"interactive": [Engine("a", broken)]}) as running:
         client = await running.client()

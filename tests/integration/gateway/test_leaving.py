@@ -20,6 +20,7 @@ from .harness import (
     Engine,
     Held,
     House,
+    chunk,
     house,
     request,
     until,
@@ -58,13 +59,7 @@ async def test_before_the_first_byte_the_engine_is_told_the_ids_it_runs_the_requ
     async with house({"interactive": [Engine("a", held)]}) as running:
         engine = running.engines["a"]
         client = await running.client()
-        await client.send(
-            request(
-                path,
-                {**PLAIN[path], **fields, "stream": streamed},
-                "x-request-id: mine",
-            )
-        )
+        await client.send(request(path, {**PLAIN[path], **fields, "stream": streamed}, "x-request-id: mine"))
         await held.arrived.wait()
         assert running.in_flight == 1
         client.close()
@@ -104,10 +99,7 @@ async def test_a_request_without_an_id_of_ours_is_ended_by_closing_its_connectio
 @pytest.mark.parametrize("engine", ["vllm", "other"])
 async def test_only_sglang_is_told(engine: str) -> None:
     held = Held()
-    async with house(
-        {"interactive": [Engine("a", held)]},
-        options={"interactive": {"engine": engine}},
-    ) as running:
+    async with house({"interactive": [Engine("a", held)]}, options={"interactive": {"engine": engine}}) as running:
         client = await running.client()
         await client.send(request(CHAT, PLAIN[CHAT]))
         await held.arrived.wait()
@@ -140,6 +132,20 @@ async def test_a_client_that_took_its_whole_answer_left_nothing_behind() -> None
         assert all(not engine.aborted for engine in running.engines.values())
 
 
+async def test_a_client_that_closes_at_the_last_event_of_a_stream_has_not_left() -> None:
+    """Many stop reading at `[DONE]` and never see the last chunk."""
+    held = Held(SSE_HEAD + EVENT + chunk(b"data: [DONE]\n\n"))
+    async with house({"interactive": [Engine("a", held)]}) as running:
+        client = await running.client()
+        await client.send(request(CHAT, {**PLAIN[CHAT], "stream": True}))
+        await client.read_until(b"[DONE]\n\n")
+        client.close()
+        await left(held)
+        await until(lambda: running.in_flight == 0)
+        assert await running.metric("steplane_client_disconnects_total") == 0
+        assert running.engines["a"].aborted == []
+
+
 async def test_the_others_on_the_same_replica_go_on() -> None:
     """Seventeen requests, of whose ids the engine must not take one for the beginning of another."""
     held = Held(end=ANSWER)
@@ -159,9 +165,7 @@ async def test_the_others_on_the_same_replica_go_on() -> None:
             assert (await client.response()).status == 200
 
 
-async def test_a_client_that_leaves_while_its_request_is_being_retried_is_forgotten() -> (
-    None
-):
+async def test_a_client_that_leaves_while_its_request_is_being_retried_is_forgotten() -> None:
     held = Held()
 
     async with house({"interactive": [Engine("a"), Engine("b", held)]}) as running:
@@ -176,17 +180,11 @@ async def test_a_client_that_leaves_while_its_request_is_being_retried_is_forgot
         assert running.in_flight == 0
 
 
-async def test_a_client_that_leaves_while_its_large_body_is_classified_is_forgotten() -> (
-    None
-):
+async def test_a_client_that_leaves_while_its_large_body_is_classified_is_forgotten() -> None:
     async with house() as running:
         for _ in range(5):
             client = await running.client()
-            await client.send(
-                request(
-                    CHAT, {"messages": [{"role": "user", "content": ["\\"] * 300_000}]}
-                )
-            )
+            await client.send(request(CHAT, {"messages": [{"role": "user", "content": ["\\"] * 300_000}]}))
             client.reset()
         assert (await running.ask(CHAT, PLAIN[CHAT])).status == 200
 

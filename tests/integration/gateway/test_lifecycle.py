@@ -9,20 +9,7 @@ import pytest
 from gateway.app import Gateway
 from gateway.control.config import parse_config
 
-from .harness import (
-    CHAT,
-    EVENT,
-    LAST,
-    PATIENCE_S,
-    PLAIN,
-    SSE_HEAD,
-    Engine,
-    Held,
-    house,
-    request,
-    three_pools,
-    until,
-)
+from .harness import CHAT, EVENT, LAST, PATIENCE_S, PLAIN, SSE_HEAD, Engine, Held, house, request, three_pools, until
 
 STREAM = {**PLAIN[CHAT], "stream": True}
 
@@ -36,11 +23,7 @@ async def test_readiness_needs_a_pool_with_a_replica() -> None:
             await running.ask(CHAT, {**PLAIN[CHAT], **fields})
         status, text = await running.admin("/readyz")
         assert status == 503
-        assert json.loads(text)["pools"] == {
-            "interactive": False,
-            "grammar": False,
-            "quarantine": False,
-        }
+        assert json.loads(text)["pools"] == {"interactive": False, "grammar": False, "quarantine": False}
 
 
 async def test_a_running_stream_finishes_while_draining_and_readiness_says_so() -> None:
@@ -49,12 +32,7 @@ async def test_a_running_stream_finishes_while_draining_and_readiness_says_so() 
         client, idle = await running.client(), await running.client()
         await client.send(request(CHAT, STREAM))
         assert (await client.head()).status == 200
-        await until(
-            lambda: (
-                running.gateway._server is not None
-                and len(running.gateway._server.connections) == 2
-            )
-        )
+        await until(lambda: running.gateway._server is not None and len(running.gateway._server.connections) == 2)
         draining = asyncio.create_task(running.gateway.drain())
         await until(lambda: running.gateway.draining)
         status, text = await running.admin("/readyz")
@@ -71,9 +49,7 @@ async def test_a_running_stream_finishes_while_draining_and_readiness_says_so() 
         assert running.in_flight == 0
 
 
-async def test_a_request_that_is_classified_or_waits_for_its_engine_is_finished_while_draining() -> (
-    None
-):
+async def test_a_request_that_is_classified_or_waits_for_its_engine_is_finished_while_draining() -> None:
     held = Held(end=SSE_HEAD + EVENT + LAST)
     async with house(three_pools(held)) as running:
         client = await running.client()
@@ -90,9 +66,7 @@ async def test_a_request_that_is_classified_or_waits_for_its_engine_is_finished_
 
 async def test_what_does_not_finish_in_time_is_cut_and_its_engine_is_left() -> None:
     held = Held(SSE_HEAD + EVENT)
-    async with house(
-        {"interactive": [Engine("a", held)]}, timeouts={"drain_s": 0.05}
-    ) as running:
+    async with house({"interactive": [Engine("a", held)]}, timeouts={"drain_s": 0.05}) as running:
         client = await running.client()
         await client.send(request(CHAT, STREAM))
         await client.head()
@@ -107,9 +81,7 @@ async def test_a_port_in_use_is_an_error_that_leaves_nothing_open(taken: str) ->
         free.bind(("127.0.0.1", 0))
         busy_port, free_port = busy.getsockname()[1], free.getsockname()[1]
         free.close()
-        data, admin = (
-            (busy_port, free_port) if taken == "data" else (free_port, busy_port)
-        )
+        data, admin = (busy_port, free_port) if taken == "data" else (free_port, busy_port)
         config = {
             "listen": f"127.0.0.1:{data}",
             "admin": {"listen": f"127.0.0.1:{admin}"},

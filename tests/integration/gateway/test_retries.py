@@ -24,24 +24,14 @@ from .harness import (
 STRUCTURED = {**PLAIN[CHAT], "json_schema": "{}"}
 
 
-async def test_a_refused_connection_is_tried_on_another_replica_and_the_first_is_ejected_at_once() -> (
-    None
-):
+async def test_a_refused_connection_is_tried_on_another_replica_and_the_first_is_ejected_at_once() -> None:
     async with house({"interactive": [Engine("a"), Engine("b")]}) as running:
         await running.engines["a"].stop()
         for _ in range(4):
             answer = await running.ask(CHAT, PLAIN[CHAT])
-            assert (answer.status, answer.values(b"x-steplane-replica")) == (
-                200,
-                [b"b"],
-            )
+            assert (answer.status, answer.values(b"x-steplane-replica")) == (200, [b"b"])
         assert not running.available("a")
-        assert (
-            await running.metric(
-                "steplane_upstream_errors_total", replica="a", kind="connect_failed"
-            )
-            == 1
-        )
+        assert await running.metric("steplane_upstream_errors_total", replica="a", kind="connect_failed") == 1
         assert await running.metric("steplane_replica_up", replica="a") == 0
         assert await running.metric("steplane_requests_total") == 4
 
@@ -69,9 +59,7 @@ async def test_two_refusals_are_enough() -> None:
 
 
 async def test_when_both_replicas_refuse_the_client_hears_why() -> None:
-    async with house(
-        {"interactive": [Engine("a"), Engine("b")]}, down=("interactive",)
-    ) as running:
+    async with house({"interactive": [Engine("a"), Engine("b")]}, down=("interactive",)) as running:
         answer = await running.ask(CHAT, PLAIN[CHAT], "x-request-id: mine")
         assert answer.status == 502
         assert error_of(answer)["code"] == "upstream_connect_failed"
@@ -81,9 +69,7 @@ async def test_when_both_replicas_refuse_the_client_hears_why() -> None:
         assert running.in_flight == 0
 
 
-async def test_when_the_only_replica_refuses_nothing_of_the_attempt_shows_in_the_answer() -> (
-    None
-):
+async def test_when_the_only_replica_refuses_nothing_of_the_attempt_shows_in_the_answer() -> None:
     async with house(down=("interactive",)) as running:
         answer = await running.ask(CHAT, PLAIN[CHAT], "x-request-id: mine")
         assert answer.status == 503
@@ -91,9 +77,7 @@ async def test_when_the_only_replica_refuses_nothing_of_the_attempt_shows_in_the
         assert answer.values(b"x-steplane-route") == [b"plain"]
         assert answer.values(b"x-request-id") == [b"mine"]
         assert answer.header(b"retry-after") == b"1"
-        assert not answer.values(b"x-steplane-pool") + answer.values(
-            b"x-steplane-replica"
-        )
+        assert not answer.values(b"x-steplane-pool") + answer.values(b"x-steplane-replica")
 
 
 async def test_when_the_only_replica_refuses_the_pool_spills() -> None:
@@ -105,30 +89,20 @@ async def test_when_the_only_replica_refuses_the_pool_spills() -> None:
             assert answer.values(b"x-steplane-pool") == [b"grammar"]
             assert answer.values(b"x-steplane-replica") == [b"grammar-0"]
             assert answer.values(b"x-steplane-route") == [b"plain"]
-        spilled = await running.metric(
-            "steplane_spilled_requests_total",
-            **{"from": "interactive", "to": "grammar"},
-        )
+        spilled = await running.metric("steplane_spilled_requests_total", **{"from": "interactive", "to": "grammar"})
         assert spilled == 2
 
 
-async def test_spills_go_on_down_the_chain_and_end_in_a_refusal_that_says_when_to_come_back() -> (
-    None
-):
+async def test_spills_go_on_down_the_chain_and_end_in_a_refusal_that_says_when_to_come_back() -> None:
     options = {
         "interactive": {"when_unavailable": {"spill": "grammar"}},
         "grammar": {"when_unavailable": {"spill": "quarantine"}},
         "quarantine": {"when_unavailable": {"reject": {"retry_after_s": 7}}},
     }
     async with house(options=options, down=("interactive", "grammar")) as running:
-        await running.ask(
-            CHAT, STRUCTURED
-        )  # learns of the one pool; the next request of the other
+        await running.ask(CHAT, STRUCTURED)  # learns of the one pool; the next request of the other
         answer = await running.ask(CHAT, PLAIN[CHAT])
-        assert (answer.status, answer.header(b"x-steplane-pool")) == (
-            200,
-            b"quarantine",
-        )
+        assert (answer.status, answer.header(b"x-steplane-pool")) == (200, b"quarantine")
         await running.engines["quarantine-0"].stop()
         await running.ask(CHAT, PLAIN[CHAT])
         refused = await running.ask(CHAT, PLAIN[CHAT])
@@ -144,9 +118,7 @@ async def test_another_pool_s_failure_is_no_concern_of_the_others() -> None:
         assert (await running.admin("/readyz"))[0] == 200
 
 
-async def test_a_stale_connection_is_replaced_by_a_new_one_to_the_same_replica() -> (
-    None
-):
+async def test_a_stale_connection_is_replaced_by_a_new_one_to_the_same_replica() -> None:
     """An engine may close an idle connection in the moment in which a request is written to it."""
     async with house({"interactive": [Engine("a")]}) as running:
         engine = running.engines["a"]
@@ -166,20 +138,14 @@ async def test_a_stale_connection_is_replaced_by_a_new_one_to_the_same_replica()
         assert running.available("a")
 
 
-async def test_a_connection_closed_before_any_byte_is_tried_on_another_replica() -> (
-    None
-):
+async def test_a_connection_closed_before_any_byte_is_tried_on_another_replica() -> None:
     async with house({"interactive": [Engine("a", hang_up), Engine("b")]}) as running:
         answers = [await running.ask(CHAT, PLAIN[CHAT]) for _ in range(4)]
-        assert [
-            (answer.status, answer.values(b"x-steplane-replica")) for answer in answers
-        ] == [(200, [b"b"])] * 4
+        assert [(answer.status, answer.values(b"x-steplane-replica")) for answer in answers] == [(200, [b"b"])] * 4
         assert running.available("a")  # whether it is up is for its health check to say
 
 
-async def test_when_every_replica_hangs_up_the_client_gets_an_error_after_two_attempts() -> (
-    None
-):
+async def test_when_every_replica_hangs_up_the_client_gets_an_error_after_two_attempts() -> None:
     engines = [Engine(name, hang_up) for name in "abc"]
     async with house({"interactive": engines}) as running:
         answer = await running.ask(CHAT, PLAIN[CHAT])
@@ -191,9 +157,7 @@ async def test_when_every_replica_hangs_up_the_client_gets_an_error_after_two_at
 
 async def test_half_a_head_is_not_an_answer_to_repeat() -> None:
     half = Held(b"HTTP/1.1 200 OK\r\ncontent-le")
-    async with house(
-        {"interactive": [Engine("a", half), Engine("b", half)]}
-    ) as running:
+    async with house({"interactive": [Engine("a", half), Engine("b", half)]}) as running:
         half.finish.set()
         answer = await running.ask(CHAT, PLAIN[CHAT])
         assert answer.status == 502
@@ -202,9 +166,7 @@ async def test_half_a_head_is_not_an_answer_to_repeat() -> None:
 
 async def test_after_the_first_byte_nothing_is_repeated() -> None:
     broken = Held(SSE_HEAD)
-    async with house(
-        {"interactive": [Engine("a", broken), Engine("b", broken)]}
-    ) as running:
+    async with house({"interactive": [Engine("a", broken), Engine("b", broken)]}) as running:
         client = await running.client()
         await client.send(request(CHAT, {**PLAIN[CHAT], "stream": True}))
         assert (await client.head()).status == 200
@@ -213,9 +175,7 @@ async def test_after_the_first_byte_nothing_is_repeated() -> None:
         assert len(running.asked) == 1
 
 
-async def test_a_streamed_upload_is_not_repeated_once_some_of_it_was_given_away() -> (
-    None
-):
+async def test_a_streamed_upload_is_not_repeated_once_some_of_it_was_given_away() -> None:
     class Cut(Engine):
         """Takes the head and a little of the body, and hangs up."""
 
@@ -232,9 +192,7 @@ async def test_a_streamed_upload_is_not_repeated_once_some_of_it_was_given_away(
 
     async with house({"interactive": [Cut("a"), Cut("b")]}) as running:
         client = await running.client()
-        await client.send(
-            b"POST /v1/files HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\n01234"
-        )
+        await client.send(b"POST /v1/files HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\n01234")
         answer = await client.response()
         assert answer.status == 502
         assert error_of(answer)["code"] == "upstream_closed_early"
@@ -245,9 +203,7 @@ async def test_a_replica_that_does_not_answer_in_time_is_given_up_and_told() -> 
     """The engine may be at it for long: nobody else is asked the same, and it hears that nobody waits."""
     held = Held()
     engines = [Engine("a", held), Engine("b", held)]
-    async with house(
-        {"interactive": engines}, timeouts={"first_byte_s": 0.05}
-    ) as running:
+    async with house({"interactive": engines}, timeouts={"first_byte_s": 0.05}) as running:
         answer = await running.ask(CHAT, PLAIN[CHAT])
         assert answer.status == 504
         assert error_of(answer)["code"] == "upstream_first_byte_timeout"
@@ -257,23 +213,13 @@ async def test_a_replica_that_does_not_answer_in_time_is_given_up_and_told() -> 
 
 
 @pytest.mark.parametrize(
-    "nonsense",
-    [
-        b"ICY 200 OK\r\n\r\n",
-        b"HTTP/1.1 banana\r\n\r\n",
-        b"\x16\x03\x01\x00\x05hello",
-        b"\r\n\r\n" + ANSWER,
-    ],
+    "nonsense", [b"ICY 200 OK\r\n\r\n", b"HTTP/1.1 banana\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b"\r\n\r\n" + ANSWER]
 )
-async def test_an_answer_that_is_no_http_is_an_error_of_the_upstream(
-    nonsense: bytes,
-) -> None:
+async def test_an_answer_that_is_no_http_is_an_error_of_the_upstream(nonsense: bytes) -> None:
     async def answer(served: Served, message: Message) -> None:
         await served.send(nonsense)
 
-    async with house(
-        {"interactive": [Engine("a", answer), Engine("b", answer)]}
-    ) as running:
+    async with house({"interactive": [Engine("a", answer), Engine("b", answer)]}) as running:
         got = await running.ask(CHAT, PLAIN[CHAT])
         assert got.status in (200, 502)
         if got.status == 502:
@@ -283,9 +229,7 @@ async def test_an_answer_that_is_no_http_is_an_error_of_the_upstream(
 
 async def test_requests_go_to_the_replica_with_the_fewest_in_flight() -> None:
     held = Held(end=ANSWER)
-    async with house(
-        {"interactive": [Engine("a", held), Engine("b", held), Engine("c", held)]}
-    ) as running:
+    async with house({"interactive": [Engine("a", held), Engine("b", held), Engine("c", held)]}) as running:
         clients = [await running.client() for _ in range(6)]
         for client in clients:
             await client.send(request(CHAT, PLAIN[CHAT]))
@@ -293,8 +237,5 @@ async def test_requests_go_to_the_replica_with_the_fewest_in_flight() -> None:
         assert [replica.in_flight for replica in running.replicas] == [2, 2, 2]
         assert await running.metric("steplane_in_flight_requests") == 6
         held.finish.set()
-        names = [
-            (await client.response()).header(b"x-steplane-replica")
-            for client in clients
-        ]
+        names = [(await client.response()).header(b"x-steplane-replica") for client in clients]
         assert sorted(names) == [b"a", b"a", b"b", b"b", b"c", b"c"]

@@ -4,25 +4,11 @@ import json
 
 import pytest
 
-from .harness import (
-    CHAT,
-    COMPLETIONS,
-    GENERATE,
-    MESSAGES,
-    PLAIN,
-    RESPONSES,
-    chunk,
-    house,
-)
+from .harness import CHAT, COMPLETIONS, GENERATE, MESSAGES, PLAIN, RESPONSES, chunk, house
 
 ODD = b' \r\n\t{ "messages" : [ ] ,"user":"\\u00e9\xc3\xa9", "n": 1.0,"unknown":{"b":1,"a":[ 1e2 ]}, "seed":-0 }\n '
 """Spaces, escapes and numbers that no serializer would spell like this again."""
-FIELDS = {
-    CHAT: b'"rid":"',
-    COMPLETIONS: b'"rid":"',
-    GENERATE: b'"rid":"',
-    RESPONSES: b'"request_id":"',
-}
+FIELDS = {CHAT: b'"rid":"', COMPLETIONS: b'"rid":"', GENERATE: b'"rid":"', RESPONSES: b'"request_id":"'}
 
 
 def without_id(body: bytes, field: bytes) -> tuple[bytes, bytes]:
@@ -35,9 +21,7 @@ def without_id(body: bytes, field: bytes) -> tuple[bytes, bytes]:
 
 @pytest.mark.parametrize("path", FIELDS)
 @pytest.mark.parametrize("body", [ODD, b"{}", b"\n {\t}\r\n", b'{"model":"m"}'])
-async def test_sglang_gets_the_client_s_bytes_with_an_id_in_front(
-    path: str, body: bytes
-) -> None:
+async def test_sglang_gets_the_client_s_bytes_with_an_id_in_front(path: str, body: bytes) -> None:
     async with house() as running:
         answer = await running.ask(path, body)
         assert answer.status == 200
@@ -45,17 +29,13 @@ async def test_sglang_gets_the_client_s_bytes_with_an_id_in_front(
         assert seen.start == f"POST {path} HTTP/1.1".encode()
         rest, engine_id = without_id(seen.body, FIELDS[path])
         assert rest == body
-        assert engine_id == answer.header(
-            b"x-request-id"
-        )  # the client gave none, so one id serves both
+        assert engine_id == answer.header(b"x-request-id")  # the client gave none, so one id serves both
         assert list(json.loads(seen.body))[1:] == list(json.loads(body))
 
 
 @pytest.mark.parametrize("engine", ["vllm", "other"])
 @pytest.mark.parametrize("path", PLAIN)
-async def test_other_engines_get_the_client_s_bytes_as_they_are(
-    engine: str, path: str
-) -> None:
+async def test_other_engines_get_the_client_s_bytes_as_they_are(engine: str, path: str) -> None:
     async with house(options={"interactive": {"engine": engine}}) as running:
         assert (await running.ask(path, ODD)).status == 200
         assert running.asked[0].body == ODD
@@ -70,9 +50,7 @@ async def test_other_engines_get_the_client_s_bytes_as_they_are(
         (GENERATE, b'{"text":["a","b"],"rid":["x","y"]}'),
     ],
 )
-async def test_a_body_with_an_id_or_without_a_place_for_one_stays_as_it_is(
-    path: str, body: bytes
-) -> None:
+async def test_a_body_with_an_id_or_without_a_place_for_one_stays_as_it_is(path: str, body: bytes) -> None:
     async with house() as running:
         await running.ask(path, body)
         assert running.asked[0].body == body
@@ -88,9 +66,7 @@ async def test_the_engine_s_id_is_never_the_client_s_header() -> None:
         assert len(set(ids)) == 2
 
 
-@pytest.mark.parametrize(
-    "pieces", [[ODD], [ODD[:1], ODD[1:50], ODD[50:]], [bytes([byte]) for byte in ODD]]
-)
+@pytest.mark.parametrize("pieces", [[ODD], [ODD[:1], ODD[1:50], ODD[50:]], [bytes([byte]) for byte in ODD]])
 async def test_a_chunked_body_arrives_whole(pieces: list[bytes]) -> None:
     async with house() as running:
         client = await running.client()
@@ -102,19 +78,10 @@ async def test_a_chunked_body_arrives_whole(pieces: list[bytes]) -> None:
         assert seen.header(b"content-length") == b"%d" % len(seen.body)
 
 
-@pytest.mark.parametrize(
-    "method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
-)
-async def test_an_unknown_path_is_passed_through_whatever_the_method(
-    method: str,
-) -> None:
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+async def test_an_unknown_path_is_passed_through_whatever_the_method(method: str) -> None:
     async with house() as running:
-        answer = await running.ask(
-            "/v1/no/such%2Fpath?x=%20&y",
-            b"\x00\xff{",
-            "content-type: x/y",
-            method=method,
-        )
+        answer = await running.ask("/v1/no/such%2Fpath?x=%20&y", b"\x00\xff{", "content-type: x/y", method=method)
         assert answer.status == 200
         assert answer.header(b"x-steplane-pool") == b"interactive"
         (seen,) = running.asked
@@ -131,12 +98,7 @@ async def test_a_method_that_generates_nothing_is_the_engine_s_to_refuse() -> No
 
 async def test_the_client_s_headers_and_query_reach_the_engine() -> None:
     async with house() as running:
-        lines = (
-            "Authorization: Bearer x",
-            "X-Custom: a, b",
-            "content-type: application/json",
-            "accept: */*",
-        )
+        lines = ("Authorization: Bearer x", "X-Custom: a, b", "content-type: application/json", "accept: */*")
         await running.ask(CHAT + "?debug=1", PLAIN[CHAT], *lines)
         (seen,) = running.asked
         assert seen.start == f"POST {CHAT}?debug=1 HTTP/1.1".encode()
