@@ -144,15 +144,15 @@ class Proxy:
         if exchange.state == State.done:
             return
         try:
-            next(turns)
-        except StopIteration as done:
-            self._route(exchange, door, engine_id, done.value)
+            classification = _turn(turns)
+            if classification is None:
+                self._loop.call_soon(self._take_turn, exchange, door, engine_id, turns)
+            else:
+                self._route(exchange, door, engine_id, classification)
         except Exception:
             log.exception("classification_failed", path=door.path)
             message = "the gateway failed to handle this request; see its log"
             exchange.reply(error_reply(500, message, "internal_error"))
-        else:
-            self._loop.call_soon(self._take_turn, exchange, door, engine_id, turns)
 
     def _route(self, exchange: Exchange, door: Door, engine_id: str, classification: Classification) -> None:
         refusal = classification.refusal
@@ -272,3 +272,13 @@ def _door(head: RequestHead) -> Door:
     if door is None:
         door = head.note = Door(head)
     return door
+
+
+def _turn(turns: Turns) -> Classification | None:
+    """One turn; the classification when it was the last."""
+    try:
+        next(turns)
+    except StopIteration as done:
+        classification: Classification = done.value
+        return classification
+    return None
