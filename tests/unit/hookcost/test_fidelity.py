@@ -128,11 +128,11 @@ def test_xgrammar_compile_times_of_unseen_families_are_predicted(
     errors = sorted(max(t / g, g / t) for t, g in zip(truth, guess, strict=True))
     costliest = percentile(truth, 0.95)
     worst = precision_at(0.98, [value >= costliest for value in truth], guess)
-    slow = precision_at(0.95, [value > 500 for value in truth], guess)
+    slow = precision_at(0.98, [value > 500 for value in truth], guess)
     rank = spearman(truth, guess)
     print(  # noqa: T201
         f"xgrammar, {len(pairs)} unseen: median error x{errors[len(errors) // 2]:.3f}, Spearman {rank:.3f}, "
-        f"costliest 5 % at recall 0.98 precision {worst:.3f}, over 500 ms at recall 0.95 precision {slow:.3f}"
+        f"costliest 5 % at recall 0.98 precision {worst:.3f}, over 500 ms at recall 0.98 precision {slow:.3f}"
     )
     assert errors[len(errors) // 2] <= 1.1
     assert rank >= 0.88
