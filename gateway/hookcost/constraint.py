@@ -189,20 +189,24 @@ def tools_constraint(tools: list[object], choice: object, param: str) -> Constra
     mode, named = _choice_of(choice)
     schemas: list[object] = []
     for index, tool in enumerate(tools):
-        where = f"{param}[{index}]"
-        outer = mapping(tool, where)
-        if outer is None:
-            raise MalformedError(where, "an object", None)
-        inner = mapping(outer.get("function"), f"{where}.function")
-        function = inner if inner is not None else outer
-        strict = boolean(function.get("strict"), f"{where}.strict")
+        if not isinstance(tool, dict):
+            raise MalformedError(f"{param}[{index}]", "an object", tool)
+        inner = tool.get("function")
+        if inner is not None and not isinstance(inner, dict):
+            raise MalformedError(f"{param}[{index}].function", "an object", inner)
+        function = tool if inner is None else inner
+        strict = function.get("strict", False)
+        if type(strict) is not bool:
+            strict = boolean(strict, f"{param}[{index}].strict")
         name = function.get("name")
         if mode == "none" or (mode == "auto" and not strict) or (named is not None and name != named):
             continue
         schema = function.get("parameters", function.get("input_schema"))
         if schema is None:
             continue
-        schemas.append(schema_constraint(schema, f"{where}.parameters").value)
+        if not isinstance(schema, dict):
+            schema = schema_constraint(schema, f"{param}[{index}].parameters").value
+        schemas.append(schema)
     return Constraint(Grammar.tools, schemas, param) if schemas else None
 
 

@@ -14,7 +14,7 @@ from gateway.hookcost.features import Grammar
 from gateway.hookcost.llguidance import LlguidanceWalk
 from gateway.hookcost.outlines import OutlinesWalk
 from gateway.hookcost.pattern import LOOKAROUND, MALFORMED_GRAMMAR, UNCOMPILABLE
-from gateway.hookcost.regex import Regex, RegexBoundError, RegexError, read_regex
+from gateway.hookcost.regex import MAX_WORK, Regex, RegexBoundError, RegexError, read_regex
 from gateway.hookcost.schemawalk import SchemaWalk
 from gateway.hookcost.tag import Embedded, embedded
 from gateway.hookcost.vocabulary import Vocabulary
@@ -28,6 +28,7 @@ WALKS: dict[str, type[SchemaWalk]] = {
 """The reading of a schema, by grammar backend; SGLang and vLLM use these names, vLLM also `guidance`."""
 _PART_WORK = 10
 """Units of a walk that a tool or a part of a tag takes beside its nodes."""
+_MOST_SOURCE_WORK = 1_000
 _HEAVY_COPIES = 1_000_000
 
 
@@ -57,7 +58,7 @@ class GrammarReader:
         elif kind is Grammar.tools and isinstance(value, list):
             yield from self._tools(value, bill, slice_work)
         elif kind is Grammar.structural_tag:
-            yield from self._tag(embedded(value), bill, slice_work)
+            yield from self._tag((yield from embedded(value)), bill, slice_work)
         return bill
 
     def _schema(self, schema: object, slice_work: int) -> Generator[None, None, Bill]:
@@ -87,13 +88,22 @@ class GrammarReader:
             return
         left = slice_work
         for index, part in enumerate(parts):
-            if part.kind is Grammar.json_schema:
-                _merge(bill, (yield from self._schema(part.value, slice_work)), ("parts", index))
-            elif part.kind is Grammar.regex:
-                _raw_regex(str(part.value), bill, self.vocabulary, Path(None, index))
-            elif part.kind is Grammar.ebnf:
-                _raw_ebnf(str(part.value), bill, Path(None, index))
             left -= _PART_WORK
+            if part.kind is Grammar.json_schema:
+                found = yield from self._schema(part.value, slice_work)
+                _merge(bill, found, ("parts", index))
+                left -= found.nodes
+            else:
+                # How much a source takes to read shows only afterwards; there is at most about one step a character.
+                source = str(part.value)
+                left -= min(len(source), _MOST_SOURCE_WORK)
+                if left <= 0:
+                    left = slice_work
+                    yield
+                if part.kind is Grammar.regex:
+                    left -= _raw_regex(source, bill, self.vocabulary, Path(None, index))
+                elif part.kind is Grammar.ebnf:
+                    _raw_ebnf(source, bill, Path(None, index))
             if left <= 0:
                 left = slice_work
                 yield
@@ -125,16 +135,19 @@ def _below(parent: Path, path: Path | None) -> Path:
     return parent
 
 
-def _raw_regex(source: str, bill: Bill, vocabulary: Vocabulary, path: Path | None) -> None:
-    """A regex that is the whole grammar: xgrammar turns it into context-free rules, where ambiguity costs each step."""
+def _raw_regex(source: str, bill: Bill, vocabulary: Vocabulary, path: Path | None) -> int:
+    """A regex that is the whole grammar: xgrammar turns it into context-free rules, where ambiguity costs each step.
+
+    Returns the steps that reading it took.
+    """
     try:
         regex = read_regex(source)
     except RegexBoundError as error:
         bill.heavy = str(error)
-        return
+        return MAX_WORK
     except RegexError as error:
         bill.refuse(f"{error} (character {error.position + 1})", path, UNCOMPILABLE)
-        return
+        return min(len(source), MAX_WORK)
     if regex.backreference or regex.lookaround:
         bill.refuse("lookaround and backreferences are not supported", path, LOOKAROUND)
     if regex.states > _HEAVY_COPIES:
@@ -143,6 +156,7 @@ def _raw_regex(source: str, bill: Bill, vocabulary: Vocabulary, path: Path | Non
     for mechanism, quantity in _raw_quantities(regex, vocabulary).items():
         if quantity:
             bill.add(mechanism, quantity, path)
+    return regex.work
 
 
 def _raw_quantities(regex: Regex, vocabulary: Vocabulary) -> dict[str, float]:

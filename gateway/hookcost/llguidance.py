@@ -120,6 +120,8 @@ class LlguidanceWalk(SchemaWalk):
         elif not isinstance(value, list):
             bill.refuse(f"`{keyword}` must be an array", path, MALFORMED)
         else:
+            if not self._are_few(value, keyword):
+                return
             here = Path(path, keyword)
             for index, option in enumerate(value):
                 self._stack.append((option, depth + 1, Path(here, index), None))
@@ -207,8 +209,11 @@ class LlguidanceWalk(SchemaWalk):
         if not isinstance(prefix, list):
             bill.refuse("`prefixItems` must be an array", path, MALFORMED)
             return
+        if not self._are_few(prefix, "prefixItems"):
+            return
+        here = Path(path, "prefixItems")
         for index, item in enumerate(prefix):
-            self._stack.append((item, depth + 1, Path(Path(path, "prefixItems"), index), None))
+            self._stack.append((item, depth + 1, Path(here, index), None))
         if items is not None:
             self._stack.append((items, depth + 1, Path(path, "items"), None))
         low, high = self._bounds(schema, "minItems", "maxItems", path)

@@ -6,7 +6,7 @@ Owns the names of what can be wrong with a grammar for every backend; each backe
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gateway.hookcost.regex import Regex, RegexBoundError, RegexError, read_regex
+from gateway.hookcost.regex import MAX_WORK, Regex, RegexBoundError, RegexError, read_regex
 
 MALFORMED = "malformed_schema"
 CONTRADICTION = "contradictory_bounds"
@@ -21,13 +21,14 @@ FAULTS = (MALFORMED, MALFORMED_GRAMMAR, CONTRADICTION, UNCOMPILABLE, LOOKAROUND,
 @dataclass(frozen=True, slots=True)
 class PatternBill:
     """quantities: by mechanism. refused: why the backend does not compile it. fault, message: what is wrong with it for
-    every backend. heavy: the bound of the analysis that it exceeds."""
+    every backend. heavy: the bound of the analysis that it exceeds. work: steps that reading it took, about."""
 
     quantities: tuple[tuple[str, float], ...] = ()
     refused: str | None = None
     fault: str | None = None
     message: str = ""
     heavy: str | None = None
+    work: int = MAX_WORK
 
 
 def read_pattern(
@@ -44,7 +45,7 @@ def read_pattern(
         return PatternBill(heavy=str(error))
     except RegexError as error:
         message = f"pattern `{shown}`: {error} (character {error.position + 1})"
-        return PatternBill(refused=message, fault=UNCOMPILABLE, message=message)
+        return PatternBill(refused=message, fault=UNCOMPILABLE, message=message, work=min(len(source), MAX_WORK))
     reason = refuses(regex)
     odd = regex.lookaround or regex.backreference
     return PatternBill(
@@ -52,4 +53,5 @@ def read_pattern(
         refused=f"pattern `{shown}` {reason}" if reason else None,
         fault=LOOKAROUND if odd else None,
         message=f"pattern `{shown}` has a lookaround or a backreference" if odd else "",
+        work=regex.work,
     )

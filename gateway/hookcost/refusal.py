@@ -8,7 +8,10 @@ from gateway.hookcost.classification import Refusal
 from gateway.hookcost.pattern import TOO_MANY_VALUES
 from gateway.hookcost.policy import ALLOW, HEAVY, REJECT, Policy
 from gateway.hookcost.reading import Reading
-from gateway.hookcost.regex import RegexBoundError, RegexError, read_regex
+from gateway.hookcost.regex import MAX_WORK, RegexBoundError, RegexError, read_regex
+
+_STOP_REGEX_WORK = 5
+"""Beside the steps of reading one."""
 
 
 def refusal_of(reading: Reading, policy: Policy) -> Refusal | None:
@@ -23,16 +26,23 @@ def refusal_of(reading: Reading, policy: Policy) -> Refusal | None:
         return _too_large("n", f"at most {policy.max_sequences} sequences per prompt are served, not {sequences}")
     if reading.largest_token_id > policy.max_token_id:
         return _too_large("logit_bias", f"token id {reading.largest_token_id} is beyond the vocabulary")
-    if policy.nonlinear_stop_regex == REJECT:
-        for source in reading.stop_regex:
-            why = nonlinear(source)
-            if why is not None:
-                return Refusal(
-                    400,
-                    "nonlinear_stop_regex",
-                    f"`stop_regex` {source[:60]!r} {why}; use plain `stop` strings",
-                    "stop_regex",
-                )
+    if reading.stop_regex and policy.nonlinear_stop_regex == REJECT:
+        why = _slow_stop_regex(reading.stop_regex)
+        if why is not None:
+            return Refusal(400, "nonlinear_stop_regex", f"{why}; use plain `stop` strings", "stop_regex")
+    return None
+
+
+def _slow_stop_regex(sources: tuple[str, ...]) -> str | None:
+    """Why the `stop_regex` of a request may hold up the step thread."""
+    left = MAX_WORK
+    for source in sources:
+        if left < min(len(source), MAX_WORK):
+            return f"`stop_regex`: {len(sources)} expressions are more than can be looked at"
+        why, work = judged(source)
+        if why is not None:
+            return f"`stop_regex` {source[:60]!r} {why}"
+        left -= work
     return None
 
 
@@ -42,8 +52,8 @@ def heavy_by_limit(reading: Reading, policy: Policy) -> str | None:
     alternatives = max(features.top_logprobs, features.prompt_logprobs)
     if alternatives > policy.heavy_top_logprobs:
         return f"more than {policy.heavy_top_logprobs} alternatives per token ({alternatives})"
-    if policy.nonlinear_stop_regex == HEAVY and any(nonlinear(source) for source in reading.stop_regex):
-        return "a `stop_regex` that may take exponential time"
+    if reading.stop_regex and policy.nonlinear_stop_regex == HEAVY:
+        return _slow_stop_regex(reading.stop_regex)
     return None
 
 
@@ -63,21 +73,23 @@ def grammar_fault(bill: Bill, param: str, policy: Policy) -> tuple[Refusal | Non
 
 
 @lru_cache(maxsize=1024)
-def nonlinear(source: str) -> str | None:
-    """Why a backtracking engine may take more than linear time for a regex, or None where it does not."""
+def judged(source: str) -> tuple[str | None, int]:
+    """Why a backtracking engine may take more than linear time for a regex, or None where it does not; and the steps
+    that finding out took."""
     try:
         regex = read_regex(source)
     except RegexBoundError as error:
-        return f"is {error}"
+        return f"is {error}", MAX_WORK
     except RegexError as error:
-        return f"does not compile: {error}"
+        return f"does not compile: {error}", MAX_WORK
+    why = None
     if regex.nested_loops > 1:
-        return "has an unbounded repetition inside another and may take exponential time"
-    if regex.adjacent_loops:
-        return "has unbounded repetitions beside each other over the same characters and may take polynomial time"
-    if regex.backreference:
-        return "has a backreference"
-    return None
+        why = "has an unbounded repetition inside another and may take exponential time"
+    elif regex.adjacent_loops:
+        why = "has unbounded repetitions beside each other over the same characters and may take polynomial time"
+    elif regex.backreference:
+        why = "has a backreference"
+    return why, regex.work + _STOP_REGEX_WORK
 
 
 def _too_large(param: str, message: str) -> Refusal:

@@ -21,7 +21,7 @@ MAX_SOURCE_CHARS = 64 * 1024
 UNBOUNDED = 1 << 30
 """The upper bound of `*`, `+` and `{n,}`."""
 _MAX_COPIES = 1 << 40
-_MAX_WORK = 600
+MAX_WORK = 600
 """Steps of the analysis, of about a microsecond; patterns of real schemas need some ten."""
 
 
@@ -61,6 +61,8 @@ class Regex:
     """What one source is made of."""
 
     source: str
+    work: int = 0
+    """Steps that the analysis took."""
     positions: list[Position] = field(default_factory=list)
     """Places that take one of several characters, or repeat."""
     literals: int = 0
@@ -213,6 +215,7 @@ class _Reader:
         part = self.groups[0].close()
         found.positions = part.positions
         found.literals += part.literals
+        found.work = self.work
         return found
 
     def literals(self, end: int) -> None:
@@ -268,8 +271,8 @@ class _Reader:
 
     def spend(self, steps: int) -> None:
         self.work += steps
-        if self.work > _MAX_WORK:
-            raise RegexBoundError(f"a pattern that takes more than {_MAX_WORK:,} steps to analyse")
+        if self.work > MAX_WORK:
+            raise RegexBoundError(f"a pattern that takes more than {MAX_WORK:,} steps to analyse")
 
     def bounds(self) -> tuple[int, int] | None:
         """The quantifier here, if there is one."""

@@ -8,9 +8,10 @@ asked, because a field that one engine version ignores another obeys. Sources: S
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from gateway.hookcost.constraint import DOORS, Constraint, structured_outputs_constraints
-from gateway.hookcost.values import boolean, integer, items, mapping, number, texts
+from gateway.hookcost.values import MAX_NUMBER_CHARS, boolean, integer, items, mapping, number, texts
 
 ALL_TOP_K = 1 << 30
 """SGLang's own spelling of "no top-k", as vLLM's 0 and everybody's -1 are."""
@@ -73,6 +74,9 @@ def _token_ids(to: Sampling, value: object, param: str) -> int:
     """Counts a list of token ids (SGLang: or of such lists, one per prompt) and notes the largest."""
     longest = 0
     given = items(value, param)
+    if len(given) > _MANY and set(map(type, given)) == {int}:
+        to.largest_token_id = max(to.largest_token_id, *cast(list[int], given))
+        return len(given)
     for index, item in enumerate(given):
         if isinstance(item, list):
             longest = max(longest, _token_ids_of_row(to, item, f"{param}[{index}]"))
@@ -83,6 +87,9 @@ def _token_ids(to: Sampling, value: object, param: str) -> int:
 
 
 def _token_ids_of_row(to: Sampling, row: list[object], param: str) -> int:
+    if len(row) > _MANY and set(map(type, row)) == {int}:
+        to.largest_token_id = max(to.largest_token_id, *cast(list[int], row))
+        return len(row)
     for index, item in enumerate(row):
         to.largest_token_id = max(to.largest_token_id, integer(item, f"{param}[{index}]") or 0)
     return len(row)
@@ -112,8 +119,13 @@ def _logit_bias(to: Sampling, value: object, param: str) -> None:
     if bias is None:
         return
     to.logit_bias += len(bias)
-    if len(bias) > _MANY and set(map(type, bias.values())) <= {int, float} and all(map(str.isdecimal, bias)):
-        to.largest_token_id = max(to.largest_token_id, _clipped(max(bias, key=_as_number)))
+    if (
+        len(bias) > _MANY
+        and set(map(type, bias.values())) <= {int, float}
+        and all(map(str.isdecimal, bias))
+        and max(map(len, bias)) <= MAX_NUMBER_CHARS
+    ):
+        to.largest_token_id = max(to.largest_token_id, *map(int, bias))
         return
     for token, weight in bias.items():
         token_id = integer(token, f"{param}.{token[:20]}")
@@ -122,16 +134,7 @@ def _logit_bias(to: Sampling, value: object, param: str) -> None:
 
 
 _MANY = 64
-
-
-def _clipped(digits: str) -> int:
-    return int(digits) if len(digits) < 19 else 1 << 62
-
-
-def _as_number(digits: str) -> tuple[int, str]:
-    """Orders decimal numbers without converting them, which is quadratic in their length."""
-    digits = digits.lstrip("0")
-    return len(digits), digits
+"""Of more entries all are looked at together, which is ten times as quick."""
 
 
 def _additive_penalty(to: Sampling, value: object, param: str) -> None:

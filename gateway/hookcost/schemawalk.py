@@ -12,7 +12,10 @@ _RANGE = frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"
 MAX_NODES = 50_000
 MAX_DEPTH = 64
 MAX_PROPERTIES = 1_000
+MAX_OPTIONS = 1_000
+"""Of a union, or of an array's places. Real schemas have up to 200."""
 _PATTERN_WORK = 30
+"""What a pattern takes at the least, looked up or read."""
 
 
 class SchemaWalk(ABC):
@@ -59,6 +62,14 @@ class SchemaWalk(ABC):
             return False
         return True
 
+    def _are_few(self, options: Sized, keyword: str) -> bool:
+        """Whether a list of schemas is short enough to look at; pays for the look."""
+        self._left -= len(options) // 2
+        if len(options) > MAX_OPTIONS:
+            self._give_up(f"`{keyword}` with more than {MAX_OPTIONS:,} schemas")
+            return False
+        return True
+
     def _bounds(self, schema: Mapping[str, object], lowest: str, highest: str, path: Path | None) -> tuple[int, int]:
         """A pair of whole-number bounds, with -1 for an absent upper one; notes what is wrong with them."""
         low, high = schema.get(lowest, 0), schema.get(highest, -1)
@@ -85,7 +96,7 @@ class SchemaWalk(ABC):
 
     def _take(self, found: PatternBill, path: Path | None) -> None:
         """Puts the bill of a pattern on the schema's."""
-        self._left -= _PATTERN_WORK
+        self._left -= max(_PATTERN_WORK, found.work)
         if found.heavy is not None:
             self.bill.heavy = found.heavy
         if found.refused is not None:

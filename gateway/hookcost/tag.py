@@ -4,11 +4,13 @@ Reads the legacy form (`structures`, `triggers`) and the nested one (`format`) o
 and vLLM pass them on. Analyses none of the parts.
 """
 
+from collections.abc import Generator
 from dataclasses import dataclass
 
 from gateway.hookcost.features import Grammar
 
 MAX_PARTS = 1_500
+_TURN_PARTS = 250
 _SCHEMA_KEYS = ("json_schema", "schema")
 _NESTING_KEYS = ("format", "content", "elements", "tags", "structures", "tag", "begin", "end", "parts", "rules")
 
@@ -21,8 +23,8 @@ class Embedded:
     value: object
 
 
-def embedded(tag: object) -> list[Embedded] | str:
-    """The grammars in a tag in the order of reading, or the bound that it exceeds."""
+def embedded(tag: object) -> Generator[None, None, list[Embedded] | str]:
+    """The grammars in a tag in the order of reading, or the bound that it exceeds; yields after every few parts."""
     parts: list[Embedded] = []
     stack = [tag]
     seen = 0
@@ -31,6 +33,8 @@ def embedded(tag: object) -> list[Embedded] | str:
         seen += 1
         if seen > MAX_PARTS:
             return f"a structural tag of more than {MAX_PARTS:,} parts"
+        if seen % _TURN_PARTS == 0:
+            yield
         if isinstance(node, list):
             stack.extend(reversed(node))
         elif isinstance(node, dict):

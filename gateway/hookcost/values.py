@@ -6,7 +6,7 @@ value that no engine would take raises `MalformedError`, which `classify` turns 
 
 _TRUE = frozenset(("true", "t", "yes", "y", "on", "1"))
 _FALSE = frozenset(("false", "f", "no", "n", "off", "0"))
-_MAX_NUMBER_CHARS = 64
+MAX_NUMBER_CHARS = 64
 """Longer digit strings are no parameter of any engine, and `int()` is quadratic in them."""
 _NAMES = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
 
@@ -115,7 +115,7 @@ def items(value: object, param: str) -> list[object]:
 
 
 def _number_of_text(value: str, param: str, expected: str) -> float:
-    if len(value) <= _MAX_NUMBER_CHARS:
+    if len(value) <= MAX_NUMBER_CHARS:
         try:
             return int(value)
         except ValueError:
