@@ -7,7 +7,7 @@ ARGS ?=
 COMPILED := .venvs/compiled
 SOURCES := $(shell find gateway replica loadtest config -type f -not -name '*.pyc') pyproject.toml
 
-.PHONY: run test lint format test-engines test-compiled bench-wire bench-hookcost wheel clean
+.PHONY: run test lint format test-engines test-compiled bench-wire bench-hookcost bench-recorder wheel clean
 
 run: $(VENV)/.run-ready
 	@exec $(BIN)/steplane up
@@ -35,6 +35,10 @@ bench-wire: $(VENV)/.dev-ready $(COMPILED)/.ready
 # What classifying a request costs: plain, with a schema seen or unseen, and the longest turn for a large body.
 bench-hookcost: $(VENV)/.dev-ready
 	$(BIN)/python -m loadtest.bench_hookcost
+
+# What recording each step costs the engine.
+bench-recorder: $(VENV)/.dev-ready
+	$(BIN)/python -m loadtest.bench_recorder
 
 # A wheel whose data plane is compiled to C (needs a C compiler; installs without one).
 wheel: .build/wheel/.ready
