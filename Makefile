@@ -40,7 +40,8 @@ bench-hookcost: $(VENV)/.dev-ready
 bench-recorder: $(VENV)/.dev-ready
 	$(BIN)/python -m loadtest.bench_recorder
 
-# A wheel whose data plane is compiled to C (needs a C compiler; installs without one).
+# A wheel whose data plane is compiled to C (needs a C compiler; installs without one). Built from a copy: what mypyc
+# leaves beside the sources would be imported instead of them.
 wheel: .build/wheel/.ready
 	@ls .build/wheel/*.whl
 
@@ -56,8 +57,9 @@ clean:
 	rm -rf $(VENV) $(COMPILED) .build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .build/wheel/.ready: $(VENV)/.pip-ready $(SOURCES)
-	rm -rf .build/wheel
-	HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir .build/wheel .
+	rm -rf .build/wheel .build/wheel-source && mkdir -p .build/wheel-source
+	cp -r gateway replica loadtest config pyproject.toml README.md LICENSE .build/wheel-source
+	HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir .build/wheel .build/wheel-source
 	@touch $@
 
 $(COMPILED)/.ready: .build/wheel/.ready
