@@ -20,7 +20,7 @@ _ROUNDS = 60
 _SHRINK = 0.02
 """How strongly a price is held near the old one, in units of a measurement: what is measured often moves freely."""
 _LEAST_SHARE = 0.0002
-_FLOOR_MS = 1.0
+_FLOOR_MS = 0.2
 _FLOOR_US = 20.0
 _HELD_OUT = 5
 _FEWEST = 10
@@ -172,40 +172,44 @@ def _bill(reader: GrammarReader, schema: object) -> Bill:
 
 
 def _refit(rows: list[tuple[dict[str, float], float]], old: Mapping[str, float], floor: float) -> dict[str, float]:
-    """Non-negative least squares of the relative error by coordinate descent, each price held near the old one.
+    """Non-negative least squares by coordinate descent, each price held near the old one.
 
-    The old prices are first scaled as a whole to the machine, so that what is not measured moves with the rest.
+    The error of a row is (guess - cost) / sqrt(guess * cost), which is the same for twice as much and half as much: one
+    that is only relative to the cost would rather be too low, the more so the noisier the machine is. The old prices
+    are first scaled as a whole to the machine, so that what is not measured moves with the rest.
     """
     scale = _median(
         [cost / guess for units, cost in rows if (guess := _price(units, old)) > 0 and cost > floor] or [1.0]
     )
     prices = {name: price * scale for name, price in old.items()}
-    weighted = [
-        ({name: units[name] / max(cost, floor) for name in units if name in prices}, cost / max(cost, floor))
-        for units, cost in rows
-    ]
-    guesses = [_price(units, prices) for units, _ in weighted]
+    users: dict[str, list[tuple[int, float]]] = {name: [] for name in prices}
+    for index, (units, _) in enumerate(rows):
+        for name, unit in units.items():
+            if unit and name in users:
+                users[name].append((index, unit))
+    costs = [cost for _, cost in rows]
+    guesses = [_price(units, prices) for units, _ in rows]
     for _ in range(_ROUNDS):
-        for name, price in prices.items():
-            anchor = old[name] * scale
+        weights = [_weight(cost, guess, floor) for cost, guess in zip(costs, guesses, strict=True)]
+        for name, used in users.items():
+            price, anchor = prices[name], old[name] * scale
             hold = _SHRINK / max(anchor, 1e-9) ** 2
-            above = below = 0.0
-            for (units, target), guess in zip(weighted, guesses, strict=True):
-                unit = units.get(name)
-                if unit:
-                    # A row that is far off counts less: it has a cause that no mechanism names.
-                    trust = 1.0 / max(0.1, abs(target - guess))
-                    above += trust * unit * (target - guess + unit * price)
-                    below += trust * unit * unit
-            if below == 0.0:
-                continue
-            new = max(0.0, (above + hold * anchor) / (below + hold))
+            above, below = hold * anchor, hold
+            for index, unit in used:
+                above += weights[index] * unit * (costs[index] - guesses[index] + unit * price)
+                below += weights[index] * unit * unit
+            new = max(0.0, above / below)
             if new != price:
-                for index, (units, _) in enumerate(weighted):
-                    if name in units:
-                        guesses[index] += units[name] * (new - price)
+                for index, unit in used:
+                    guesses[index] += unit * (new - price)
                 prices[name] = new
     return prices
+
+
+def _weight(cost: float, guess: float, floor: float) -> float:
+    """A row that is far off counts less: it has a cause that no mechanism names. Below the floor all is noise."""
+    both = max(cost, floor) * max(guess, floor)
+    return 1.0 / (both * max(0.1, abs(cost - guess) / sqrt(both)))
 
 
 def _price(units: Mapping[str, float], prices: Mapping[str, float]) -> float:
