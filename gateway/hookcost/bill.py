@@ -43,7 +43,8 @@ class Bill:
 
     counts:  sums over the grammar, by mechanism: what compiling pays for.
     peaks:   the largest quantity at one place, by mechanism: what the dearest single step pays for.
-    charges: quantities with their places, for the explanation; the cheap and numerous ones are left out.
+    charges: quantities with their places; the cheap and numerous ones are left out. None where no explanation is
+             wanted: they are most of what a bill holds.
     refused: why this backend does not compile the grammar, if it does not.
     faults:  what is wrong with it for every backend, the first few.
     heavy:   the bound of the analysis that was exceeded, if one was.
@@ -51,7 +52,7 @@ class Bill:
 
     counts: dict[str, float] = field(default_factory=dict)
     peaks: dict[str, float] = field(default_factory=dict)
-    charges: list[Charge] = field(default_factory=list)
+    charges: list[Charge] | None = None
     refused: str | None = None
     faults: list[Fault] = field(default_factory=list)
     heavy: str | None = None
@@ -63,7 +64,8 @@ class Bill:
         self.counts[mechanism] = self.counts.get(mechanism, 0.0) + quantity
         if quantity > self.peaks.get(mechanism, 0.0):
             self.peaks[mechanism] = quantity
-        self.charges.append(Charge(mechanism, quantity, path))
+        if self.charges is not None:
+            self.charges.append(Charge(mechanism, quantity, path))
 
     def refuse(self, reason: str, path: Path | None, fault: str | None = None) -> None:
         """Notes a reason for which the backend refuses the grammar, and the fault that it is for any backend."""

@@ -133,7 +133,7 @@ def explain_in_turns(
         for charge in hook_charges(reading.features, model.hooks)
     ]
     places: list[Place] = []
-    reader = GrammarReader(prices.name, model.vocabulary)
+    reader = GrammarReader(prices.name, model.vocabulary, places=True)
     for constraint in reading.constraints:
         bill = yield from reader.read(constraint, _TURN_WORK)
         contributions.append(Contribution("grammar", "base", 1.0, prices.base_compile_ms, n * prices.base_step_us))
@@ -175,7 +175,7 @@ def _contributions(bill: Bill, prices: BackendPrices, n: int) -> Iterable[Contri
 def _places(bill: Bill, prices: BackendPrices, param: str, n: int) -> Generator[None, None, list[Place]]:
     """The places of a bill with all that they cost, named after the mechanism that costs most there."""
     by_path: dict[Path | None, list[tuple[str, float, float]]] = {}
-    for index, (mechanism, quantity, path) in enumerate(bill.charges):
+    for index, (mechanism, quantity, path) in enumerate(bill.charges or ()):
         compile_ms = prices.compile_ms.get(mechanism, 0.0) * quantity
         step_us = n * prices.step_us.get(mechanism, 0.0) * quantity
         if compile_ms or step_us:

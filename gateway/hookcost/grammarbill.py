@@ -6,6 +6,7 @@ and structural tags. Prices nothing.
 
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
+from typing import cast
 
 from gateway.hookcost.bill import Bill, Charge, Path
 from gateway.hookcost.constraint import MAX_GRAMMAR_BYTES, Constraint
@@ -34,10 +35,14 @@ _HEAVY_COPIES = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class GrammarReader:
-    """How one backend with one vocabulary reads grammars."""
+    """How one backend with one vocabulary reads grammars.
+
+    places: bills say where in the grammar each quantity stands.
+    """
 
     backend: str
     vocabulary: Vocabulary
+    places: bool = False
 
     def read(self, constraint: Constraint, slice_work: int) -> Generator[None, None, Bill]:
         """The bill of a grammar; yields after every `slice_work` units of a walk, to let other work go between."""
@@ -46,7 +51,7 @@ class GrammarReader:
             return (yield from self._schema(value, slice_work))
         if kind is Grammar.json_object:
             return (yield from self._schema(True, slice_work))
-        bill = Bill()
+        bill = self._bill()
         if isinstance(value, str) and len(value) > MAX_GRAMMAR_BYTES:
             bill.heavy = f"`{constraint.param}` is a grammar of more than {MAX_GRAMMAR_BYTES // 1024} KiB"
         elif kind is Grammar.regex and isinstance(value, str):
@@ -61,8 +66,11 @@ class GrammarReader:
             yield from self._tag((yield from embedded(value)), bill, slice_work)
         return bill
 
+    def _bill(self) -> Bill:
+        return Bill(charges=[] if self.places else None)
+
     def _schema(self, schema: object, slice_work: int) -> Generator[None, None, Bill]:
-        walk = WALKS[self.backend](schema, self.vocabulary)
+        walk = WALKS[self.backend](schema, self.vocabulary, self._bill())
         while not walk.step(slice_work):
             yield
         return walk.bill
@@ -117,8 +125,9 @@ def _merge(bill: Bill, part: Bill, prefix: tuple[str, int]) -> None:
         bill.counts[mechanism] = quantity if once else bill.counts.get(mechanism, 0.0) + quantity
     for mechanism, quantity in part.peaks.items():
         bill.peaks[mechanism] = max(bill.peaks.get(mechanism, 0.0), quantity)
-    under = Path(Path(None, prefix[0]), prefix[1])
-    bill.charges.extend(Charge(name, quantity, _below(under, path)) for name, quantity, path in part.charges)
+    if bill.charges is not None and part.charges is not None:
+        under = Path(Path(None, prefix[0]), prefix[1])
+        bill.charges.extend(Charge(name, quantity, _below(under, path)) for name, quantity, path in part.charges)
     bill.refused = bill.refused or part.refused
     bill.heavy = bill.heavy or part.heavy
     bill.nodes += part.nodes
@@ -210,7 +219,7 @@ def _ebnf_quantities(ebnf: Ebnf) -> dict[str, float]:
 
 
 def _choices(values: list[object], bill: Bill) -> None:
-    size = sum(len(value) + 2 for value in values if isinstance(value, str))
+    size = sum(map(len, cast(list[str], values))) + 2 * len(values)
     bill.add("enum_bytes", float(size), None)
     bill.add("literal_bytes", float(size), None)
     bill.peaks["enum_values"] = bill.peaks["literal_values"] = float(len(values))

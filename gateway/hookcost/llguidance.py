@@ -14,7 +14,7 @@ price of a step is the mean of the worst masks seen, and the observed cost corre
 from collections.abc import Mapping
 from functools import lru_cache
 
-from gateway.hookcost.bill import Path
+from gateway.hookcost.bill import Bill, Path
 from gateway.hookcost.oneof import excluding, is_plain
 from gateway.hookcost.pattern import MALFORMED, PatternBill, read_pattern
 from gateway.hookcost.reference import MISSING, localised, resolve
@@ -63,8 +63,8 @@ class LlguidanceWalk(SchemaWalk):
 
     __slots__ = ("_refused",)
 
-    def __init__(self, schema: object, vocabulary: Vocabulary) -> None:
-        super().__init__(schema, vocabulary)
+    def __init__(self, schema: object, vocabulary: Vocabulary, bill: Bill) -> None:
+        super().__init__(schema, vocabulary, bill)
         self._refused = frozenset(keyword for keyword, since in _REFUSED_SINCE.items() if since <= _draft_of(schema))
 
     def _read(self, schema: object, depth: int, path: Path | None, default_type: str | None) -> None:

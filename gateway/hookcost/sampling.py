@@ -7,6 +7,7 @@ asked, because a field that one engine version ignores another obeys. Sources: S
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -119,14 +120,10 @@ def _logit_bias(to: Sampling, value: object, param: str) -> None:
     if bias is None:
         return
     to.logit_bias += len(bias)
-    if (
-        len(bias) > _MANY
-        and set(map(type, bias.values())) <= {int, float}
-        and all(map(str.isdecimal, bias))
-        and max(map(len, bias)) <= MAX_NUMBER_CHARS
-    ):
-        to.largest_token_id = max(to.largest_token_id, *map(int, bias))
-        return
+    if len(bias) > _MANY and set(map(type, bias.values())) <= {int, float} and max(map(len, bias)) <= MAX_NUMBER_CHARS:
+        with suppress(ValueError):  # one of them is no whole number: below it is named
+            to.largest_token_id = max(to.largest_token_id, *map(int, bias))
+            return
     for token, weight in bias.items():
         token_id = integer(token, f"{param}.{token[:20]}")
         number(weight, f"{param}.{token[:20]}")

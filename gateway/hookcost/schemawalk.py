@@ -23,8 +23,8 @@ class SchemaWalk(ABC):
 
     __slots__ = ("_left", "_refs", "_root", "_stack", "_vocabulary", "bill")
 
-    def __init__(self, schema: object, vocabulary: Vocabulary) -> None:
-        self.bill = Bill()
+    def __init__(self, schema: object, vocabulary: Vocabulary, bill: Bill) -> None:
+        self.bill = bill
         self._vocabulary = vocabulary
         self._root = schema
         self._refs: set[str] = set()

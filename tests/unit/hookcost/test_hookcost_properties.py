@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from gateway.hookcost import Classification, Classifier, Refusal
+from gateway.hookcost.bill import Bill
 from gateway.hookcost.ebnf import EbnfBoundError, EbnfError, read_ebnf
 from gateway.hookcost.regex import RegexBoundError, RegexError, read_regex
 from gateway.hookcost.sampling import SAMPLING_KEYS
@@ -151,7 +152,7 @@ def test_any_schema_is_classified(classifier: Classifier, schema: object) -> Non
 @calm
 @given(schema=ODD_SCHEMAS, work=st.integers(1, 50))
 def test_the_walk_stays_within_its_bounds(classifier: Classifier, schema: object, work: int) -> None:
-    walk = XgrammarWalk(schema, classifier.model.vocabulary)
+    walk = XgrammarWalk(schema, classifier.model.vocabulary, Bill())
     while not walk.step(work):
         pass
     assert walk.bill.nodes <= MAX_NODES + 1
