@@ -9,9 +9,9 @@ What a look at the schema can't tell: whether a generation comes to a dear place
 an optional property counts in full, though a run that leaves the property out never pays; in the half of the corpus
 that the prices were fitted on, 30 of 50 schemas with a mask predicted over 3 ms did not show it within 128 tokens for
 this reason.
-Nor what the automaton of a pattern has after it was made minimal: parts that take common characters merge, or multiply,
-so that the states counted here are right within a factor of two only, which decides at a limit (500 ms) but not far
-from it.
+Nor what the automaton of a pattern has after it was made minimal: parts that take common characters merge, or multiply.
+Of 149 schemas of that half that are mostly pattern, the compile times are between 0.5 and 2.0 times the predicted ones,
+nine of ten between 0.6 and 1.6: that decides at a limit (500 ms), but not far from it.
 """
 
 from collections.abc import Mapping
