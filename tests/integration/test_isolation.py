@@ -7,6 +7,7 @@ in one run and in turns, so that what the machine does otherwise is in both.
 import asyncio
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -87,12 +88,10 @@ async def _plain_gaps(session: aiohttp.ClientSession, served: Served) -> list[fl
 
 
 async def _gaps(session: aiohttp.ClientSession, served: Served, body: dict[str, Any]) -> list[float]:
-    stamps: list[float] = []
     async with session.post(f"{served.url}/v1/chat/completions", json=body) as response:
         assert response.status == 200, await response.text()
-        async for _ in response.content.iter_any():
-            stamps.append(time.perf_counter())
-    return [later - earlier for earlier, later in zip(stamps[1:], stamps[2:], strict=False)]
+        stamps = [time.perf_counter() async for _ in response.content.iter_any()]
+    return [later - earlier for earlier, later in pairwise(stamps[1:])]
 
 
 class _bombs:  # noqa: N801 (reads as a verb at its use)
