@@ -16,8 +16,8 @@ import structlog
 from gateway.wire.chunked import ChunkedBody, ChunkError
 from gateway.wire.exchange import Exchange, Handler, State
 from gateway.wire.failure import Failure
-from gateway.wire.message import CONTINUE, HEAD_END, LAST_CHUNK, Reply, chunk, error_reply, status_line
-from gateway.wire.requesthead import HeadProbe, RefusedError
+from gateway.wire.message import CONTINUE, HEAD_END, LAST_CHUNK, LastHead, Reply, chunk, error_reply, status_line
+from gateway.wire.requesthead import HeadProbe, RefusedError, RequestHead
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +40,7 @@ class ClientConnection:
         "_deaf",
         "_heads",
         "_incoming",
+        "_last_head",
         "_partial",
         "_probe",
         "_server",
@@ -71,6 +72,7 @@ class ClientConnection:
         """The exchange whose body is being read; also `current` if its body is streamed through."""
         self._body_remaining = 0
         self._chunks: ChunkedBody | None = None
+        self._last_head = LastHead()
         self._partial = bytearray()
         self._probe: HeadProbe | None = None
         self._unread = b""
@@ -274,13 +276,20 @@ class ClientConnection:
             data = self._joined(data)
         elif data[0] in b"\r\n":
             return data.lstrip(b"\r\n")  # RFC 9112 section 2.2: empty lines before a request line are ignored
-        end = data.find(HEAD_END) + 4
-        if end == 3:
-            self._keep_partial(data)
-            return b""
-        if end > self.limits.max_header_bytes:
-            raise RefusedError(self._header_too_large())
-        head, length = self._heads.read(data if end == len(data) else data[:end])
+        last = self._last_head
+        end, length = last.match(data)
+        if end > 0:
+            head: RequestHead = last.value
+        else:
+            end = data.find(HEAD_END) + 4
+            if end == 3:
+                self._keep_partial(data)
+                return b""
+            if end > self.limits.max_header_bytes:
+                raise RefusedError(self._header_too_large())
+            spelled = data if end == len(data) else data[:end]
+            head, length = self._heads.read(spelled)
+            last.keep(spelled, head)
         if length > self.limits.max_body_bytes:
             raise RefusedError(self._body_too_large())
         self._partial.clear()

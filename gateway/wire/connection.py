@@ -14,7 +14,7 @@ import httptools
 
 from gateway.wire.chunked import ChunkedBody, ChunkError
 from gateway.wire.failure import Failure, FailureKind
-from gateway.wire.message import HEAD_END, LAST_CHUNK, chunk, status_line
+from gateway.wire.message import HEAD_END, LAST_CHUNK, LastHead, chunk, status_line
 from gateway.wire.responsehead import BadResponseError, ResponseHead
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class UpstreamConnection:
         "_excess",
         "_exchange",
         "_head",
+        "_last_head",
         "_parser",
         "_reused",
         "_state",
@@ -63,6 +64,7 @@ class UpstreamConnection:
         self._reused = False
         self._state: int = _Body.head
         self._head: ResponseHead | None = None
+        self._last_head = LastHead()
         self._body_remaining = 0
         self._parser: httptools.HttpResponseParser | None = None
         """Finds the end of a chunked body; has no `on_body` on purpose, so that it copies nothing."""
@@ -172,6 +174,11 @@ class UpstreamConnection:
         """Read heads until a final one: interim responses (1xx) are for us."""
         if self.last_read:
             data = self.last_read + data
+        last = self._last_head
+        end, length = last.match(data)
+        if end > 0:
+            self._respond(exchange, last.value, length, data, end)
+            return
         while True:
             end = data.find(HEAD_END) + 4
             if end == 3:
@@ -187,6 +194,7 @@ class UpstreamConnection:
                 self._fail(FailureKind.bad_response, str(error))
                 return
             if head.status >= 200:
+                last.keep(data[:end], head)
                 break
             data = data[end:]
         self._respond(exchange, head, length, data, end)

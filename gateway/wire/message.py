@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import orjson
 
@@ -52,6 +52,45 @@ def without_length(head: bytes) -> tuple[bytes, int]:
                 return head[:start] + head[end:], int(digits)
             break
     return head, -1
+
+
+class LastHead:
+    """The last head of one connection: most often the next one differs from it in the digits of its length alone.
+
+    Recognised by comparing bytes where they stand, in a fifth of the time of finding the head's end and looking it up.
+    Holds what the head was read to (`value`), and never matches before `keep`.
+    """
+
+    __slots__ = ("_prefix", "_suffix", "value")
+
+    def __init__(self) -> None:
+        self._prefix = b""
+        self._suffix = b""
+        self.value: Any = None
+
+    def keep(self, head: bytes, value: Any) -> None:
+        """Remember a head with the usual `content-length`; any other is forgotten."""
+        self._prefix = b""
+        for name in _USUAL_LENGTHS:
+            start = head.find(name)
+            if start >= 0:
+                start += len(name)
+                self._prefix = head[:start]
+                self._suffix = head[head.find(b"\r", start) :]
+                self.value = value
+                return
+
+    def match(self, data: bytes) -> tuple[int, int]:
+        """Where a head like the last one ends at the beginning of `data`, and its length; -1, -1 if there is none."""
+        prefix = self._prefix
+        if prefix and data.startswith(prefix):
+            start = len(prefix)
+            end = data.find(b"\r", start, start + 16)
+            if end > start and data.startswith(self._suffix, end):
+                digits = data[start:end]
+                if digits.isdigit():
+                    return end + len(self._suffix), int(digits)
+        return -1, -1
 
 
 def unusual_length(head: bytes) -> int:
