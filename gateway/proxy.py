@@ -16,6 +16,7 @@ import structlog
 from gateway.control.metrics import Metrics
 from gateway.dialect import engine_ids, error_events, has_ended, spliced
 from gateway.hookcost import Classification, Classifier, Turns, api_of
+from gateway.hookcost.classify import take_turn
 from gateway.hookcost.cost import FREE
 from gateway.hookcost.features import Api, Features
 from gateway.routing.replica import Replica
@@ -144,7 +145,7 @@ class Proxy:
         if exchange.state == State.done:
             return
         try:
-            classification = _turn(turns)
+            classification = take_turn(turns)
             if classification is None:
                 self._loop.call_soon(self._take_turn, exchange, door, engine_id, turns)
             else:
@@ -272,13 +273,3 @@ def _door(head: RequestHead) -> Door:
     if door is None:
         door = head.note = Door(head)
     return door
-
-
-def _turn(turns: Turns) -> Classification | None:
-    """One turn; the classification when it was the last."""
-    try:
-        next(turns)
-    except StopIteration as done:
-        classification: Classification = done.value
-        return classification
-    return None

@@ -30,11 +30,8 @@ from gateway.hookcost.values import MalformedError
 INLINE_BYTES = 128 * 1024
 """A body up to this size is parsed at once, in less than a millisecond."""
 
-_AT_ONCE_GRAMMAR_BYTES = 4 * 1024
-"""Grammars of so many bytes in all are read at once when they have not been seen."""
 _SLICE_WORK = 250
 """Units of a schema walk between two turns of the event loop: about half a millisecond."""
-_ALL_AT_ONCE = 1 << 30
 _LIMITS = frozenset(("max_tokens", "max_completion_tokens"))
 _SPECIAL = (SAMPLING_KEYS - _LIMITS) | {
     "extra_body",
@@ -116,7 +113,7 @@ class Classifier:
 
         Takes as long as it takes: an event loop asks `begin`.
         """
-        begun = self._begin(path, body, _ALL_AT_ONCE)
+        begun = self._begin(path, body)
         return begun if isinstance(begun, Classification) else _at_once(begun)
 
     def begin(self, path: str, body: bytes) -> Classification | Turns:
@@ -129,9 +126,9 @@ class Classifier:
         """
         if len(body) > INLINE_BYTES and api_of(path) is not Api.other:
             return self._in_turns(api_of(path), body)
-        return self._begin(path, body, _AT_ONCE_GRAMMAR_BYTES)
+        return self._begin(path, body)
 
-    def _begin(self, path: str, body: bytes, at_once_bytes: int) -> Classification | Turns:
+    def _begin(self, path: str, body: bytes) -> Classification | Turns:
         api = api_of(path)
         if api is Api.other:
             return Classification(Features(body_bytes=len(body)), FREE, self._shape(("other",)))
@@ -158,9 +155,10 @@ class Classifier:
             return self._malformed(api, body, error)
         seen = self._seen(reading)
         if seen is None:
-            if reading.features.grammar_bytes > at_once_bytes:
-                return self._predicted(reading, None, _SLICE_WORK)
-            seen = _at_once(self._predicted(reading, None, _ALL_AT_ONCE))
+            turns = self._predicted(reading, None, _SLICE_WORK)
+            seen = take_turn(turns)
+            if seen is None:
+                return turns
         if form and seen.refusal is None and seen.features.prompt_logprobs < 0:
             self._forms.put(form, seen)
         return seen
@@ -262,14 +260,21 @@ class Classifier:
         return known
 
 
+def take_turn(turns: Turns) -> Classification | None:
+    """One turn; the classification when it was the last."""
+    try:
+        next(turns)
+    except StopIteration as done:
+        classification: Classification = done.value
+        return classification
+    return None
+
+
 def _at_once(turns: Turns) -> Classification:
     """Runs turns one after the other."""
-    while True:
-        try:
-            next(turns)
-        except StopIteration as done:
-            classification: Classification = done.value
-            return classification
+    while (classification := take_turn(turns)) is None:
+        pass
+    return classification
 
 
 def _with_prompt(reading: Reading, skimmed: Skimmed) -> Reading:

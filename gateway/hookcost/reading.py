@@ -155,12 +155,13 @@ def _read_conversation(body: Mapping[str, object], tools: list[object]) -> tuple
     """Conversations in the body, prompt bytes, and the tools with those that single messages bring (SGLang)."""
     messages = body.get("messages")
     batch = 1
+    tools = [*tools]
     if isinstance(messages, list):
         if messages and isinstance(messages[0], list):
             batch = len(messages)
         for index, message in enumerate(messages):
             if isinstance(message, dict) and message.get("tools") is not None:
-                tools = tools + items(message["tools"], f"messages[{index}].tools")
+                tools += items(message["tools"], f"messages[{index}].tools")
     prompt_bytes = messages_bytes(messages)
     if "system" in body:
         prompt_bytes += content_bytes(body["system"])

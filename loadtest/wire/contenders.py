@@ -72,15 +72,18 @@ default_pool: interactive
 pools:
   interactive:
     engine: sglang
+    health: &seldom {{interval_s: 60}}  # HAProxy checks nothing here, and probes are no part of the data plane
     replicas: [{interactive}]
     step_budget_us: 1000
   grammar:
     engine: sglang
+    health: *seldom
     replicas: [{grammar}]
     step_budget_us: 2000
     when_unavailable: {{spill: quarantine}}
   quarantine:
     engine: sglang
+    health: *seldom
     replicas: [{quarantine}]
 rules:
   - {{name: heavy, when: {{heavy: true}}, pool: quarantine}}
