@@ -24,7 +24,7 @@ from gateway.routing.request import RouteRequest
 from gateway.routing.router import Decision, Router
 from gateway.wire.exchange import Exchange, State
 from gateway.wire.failure import Failure, FailureKind
-from gateway.wire.message import error_reply
+from gateway.wire.message import HANDLER_FAILED, error_reply
 from gateway.wire.requesthead import RequestHead
 from gateway.wire.upstream import Upstream
 
@@ -152,8 +152,7 @@ class Proxy:
                 self._route(exchange, door, engine_id, classification)
         except Exception:
             log.exception("classification_failed", path=door.path)
-            message = "the gateway failed to handle this request; see its log"
-            exchange.reply(error_reply(500, message, "internal_error"))
+            exchange.reply(HANDLER_FAILED)
 
     def _route(self, exchange: Exchange, door: Door, engine_id: str, classification: Classification) -> None:
         refusal = classification.refusal

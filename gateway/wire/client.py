@@ -16,7 +16,17 @@ import structlog
 from gateway.wire.chunked import ChunkedBody, ChunkError
 from gateway.wire.exchange import Exchange, Handler, State
 from gateway.wire.failure import Failure
-from gateway.wire.message import CONTINUE, HEAD_END, LAST_CHUNK, LastHead, Reply, chunk, error_reply, status_line
+from gateway.wire.message import (
+    CONTINUE,
+    HANDLER_FAILED,
+    HEAD_END,
+    LAST_CHUNK,
+    LastHead,
+    Reply,
+    chunk,
+    error_reply,
+    status_line,
+)
 from gateway.wire.requesthead import HeadProbe, RefusedError, RequestHead
 
 if TYPE_CHECKING:
@@ -260,7 +270,7 @@ class ClientConnection:
             self._refuse(error_reply(400, f"invalid request body: {broken}", "bad_http"))
         except Exception:
             log.exception("request_failed")
-            self._refuse(error_reply(500, _FAILED, "internal_error"))
+            self._refuse(HANDLER_FAILED)
 
     def _read_on(self) -> None:
         """Turn to what came while the last exchange was running."""
@@ -390,7 +400,7 @@ class ClientConnection:
         if exchange.state == State.responding:
             self.transport.abort()
         else:
-            exchange.reply(error_reply(500, _FAILED, "internal_error"))
+            exchange.reply(HANDLER_FAILED)
 
     def _log_raised(self, exchange: Exchange) -> None:
         log.exception("handler_failed", method=exchange.method.decode("latin-1"), path=exchange.path)
@@ -438,7 +448,6 @@ class ClientConnection:
         self._resume_reading()
 
 
-_FAILED = "the gateway failed to handle this request; see its log"
 _LEFT = frozenset((7, 8))
 """Linux's TCP_CLOSE (after a reset) and TCP_CLOSE_WAIT (after a FIN)."""
 _NEVER: Final = float("inf")

@@ -143,3 +143,7 @@ def error_document(
     """The JSON of an error: `{"error": {"message", "type", "param", "code"}}`."""
     kind = error_type or ("server_error" if status >= 500 else "invalid_request_error")
     return orjson.dumps({"error": {"message": message, "type": kind, "param": param, "code": code}})
+
+
+HANDLER_FAILED = error_reply(500, "the gateway failed to handle this request; see its log", "internal_error")
+"""The answer where code of ours raised."""
