@@ -1,4 +1,4 @@
-"""What was observed of one request's hook cost, attributed to its signature: what the cost book and the breaker work on.
+"""What was observed of one request's hook cost, attributed to its signature: the cost book and breaker work on it.
 
 Owns the words between those who sense (feed) and those who judge (breaker, cost book). Times of events are seconds of
 the gateway's monotonic clock at which the record was read, never the engine's clock.
@@ -34,7 +34,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class StepObservation:
-    """What one request took of one step. `own_us` is its own hook time, all its sequences together; `kinds` splits it."""
+    """What one request took of one step. `own_us` is its own hook time, all sequences together; `kinds` splits it."""
 
     origin: Origin
     at_s: float
