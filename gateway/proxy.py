@@ -176,6 +176,9 @@ class Proxy:
             # The pool's other connections are as old: this retry opens a new one.
             call.stale_retried = True
             link.upstream.drop_idle()
+            assert call.decision is not None
+            assert call.decision.pool is not None
+            call.decision.pool.book(replica)
             self._forward(exchange, call, link)
             return
         if failure.kind in _LEFT_RUNNING:
@@ -223,7 +226,7 @@ class Proxy:
             headers = b"retry-after: %d\r\n" % rejection.retry_after_s
             exchange.reply(error_reply(rejection.status, rejection.message, rejection.code, headers=headers))
             return
-        replica = decision.pool.pick(call.tried)
+        replica = decision.pool.admit(excluded=call.tried)
         if replica is None:
             assert failure is not None  # a pool that was chosen has a replica, unless it was tried already
             self._give_up(exchange, failure)
@@ -234,7 +237,6 @@ class Proxy:
     def _forward(self, exchange: Exchange, call: Call, link: Link) -> None:
         replica, decision = link.replica, call.decision
         assert decision is not None
-        replica.in_flight += 1
         call.link = link
         body = spliced(exchange.body, call.features, replica.engine, call.engine_id) if exchange.buffered else None
         lines = self._lines_of(decision) + link.response_line
@@ -249,7 +251,9 @@ class Proxy:
 
     def _release(self, call: Call) -> None:
         if call.link is not None:
-            call.link.replica.in_flight -= 1
+            assert call.decision is not None
+            assert call.decision.pool is not None
+            call.decision.pool.release(call.link.replica)
             call.link = None
 
     def _give_up(self, exchange: Exchange, failure: Failure) -> None:

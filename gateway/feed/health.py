@@ -1,4 +1,4 @@
-"""Active health checks: asks every replica whether it is up, and sets its `available`.
+"""Active health checks: asks every replica whether it is up, and says so to its `set_healthy`.
 
 Owns the probes and the record of each replica's state. Knows no pool, no rule and no request. A replica begins as not
 available and is probed at once, so that it takes traffic from its first good answer on. "Busy" is not "dead": only an
@@ -32,7 +32,8 @@ class Target(Protocol):
 
     name: str
     url: str
-    available: bool
+
+    def set_healthy(self, healthy: bool) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,13 +219,13 @@ class HealthMonitor:
 
     def _succeeded(self, watch: _Watch, latency_s: float) -> None:
         if watch.record.succeed(self._clock(), latency_s):
-            watch.target.available = True
+            watch.target.set_healthy(True)
             watch.came_up.set()
             _log.info("replica is up", replica=watch.target.name, url=watch.target.url)
 
     def _failed(self, watch: _Watch, error: str, *, conclusive: bool = False) -> None:
         if watch.record.fail(self._clock(), error, conclusive=conclusive):
-            watch.target.available = False
+            watch.target.set_healthy(False)
             _log.warning("replica is down", replica=watch.target.name, url=watch.target.url, error=error)
 
 

@@ -1,29 +1,124 @@
 """One engine server behind the gateway, as the choice of a replica sees it.
 
-Owns no connection and does no checking: the health monitor writes `available`, the data plane counts `in_flight`.
+Owns no connection and does no checking. Whether it may be picked has two independent causes: the health monitor says
+whether it is up (`set_healthy`), the replica breaker whether it is trusted (`eject`, `try_out`, `readmit`). What runs
+on it is counted by its pool alone. A plain class: compiled, its `__init__` takes half the time of a dataclass's.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 
-@dataclass(slots=True, eq=False)
 class Replica:
     """An engine server; identity is the object itself, so that a set of excluded replicas is cheap.
 
-    name:      what the response header and the metrics call it.
-    url:       `http://host:port`, without a trailing slash.
-    engine:    `sglang`, `vllm` or `other`.
-    pool:      name of the pool that it belongs to.
-    available: may be picked; only the health monitor changes it.
-    in_flight: exchanges that the data plane has open on it now.
+    name:        what the response header and the metrics call it.
+    url:         `http://host:port`, without a trailing slash.
+    engine:      `sglang`, `vllm` or `other`.
+    pool:        name of the pool that it belongs to.
+    available:   may be picked. Derived: up, not ejected, and if on trial, with a trial left.
+    healthy:     its health checks say that it is up.
+    ejected:     its breaker is open.
+    on_trial:    its breaker is half-open; `trials_left` more requests may be sent to it.
+    in_flight:   exchanges that run on it now.
+    booked:      how many of them have a step cost; `booked_us` is the sum of those costs.
+    structured:  how many of them have a grammar.
+    reserved:    kept free for a big request that waits: no other request with a cost is put on it.
+    at:          its place in its pool; `bit` is 1 << at. Set by the pool.
     """
 
-    name: str
-    url: str
-    host: str
-    port: int
-    tls: bool = False
-    engine: str = "sglang"
-    pool: str = ""
-    available: bool = False
-    in_flight: int = 0
+    __slots__ = (
+        "_on_change",
+        "at",
+        "available",
+        "bit",
+        "booked",
+        "booked_us",
+        "ejected",
+        "engine",
+        "healthy",
+        "host",
+        "in_flight",
+        "name",
+        "on_trial",
+        "pool",
+        "port",
+        "reserved",
+        "structured",
+        "tls",
+        "trials_left",
+        "url",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        host: str,
+        port: int,
+        tls: bool = False,
+        engine: str = "sglang",
+        pool: str = "",
+        available: bool = False,
+    ) -> None:
+        """`available`: whether it counts as up before its first health check."""
+        self.name = name
+        self.url = url
+        self.host = host
+        self.port = port
+        self.tls = tls
+        self.engine = engine
+        self.pool = pool
+        self.available = self.healthy = available
+        self.ejected = False
+        self.on_trial = False
+        self.trials_left = 0
+        self.in_flight = 0
+        self.booked = 0
+        self.booked_us = 0.0
+        self.structured = 0
+        self.reserved = False
+        self.at = 0
+        self.bit = 1
+        self._on_change: Callable[[Replica], None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Replica {self.name} at {self.url}>"
+
+    def watch(self, on_change: Callable[["Replica"], None]) -> None:
+        """Be told whenever `available` has changed. For its pool; raises ValueError where it belongs to another one."""
+        if self._on_change is not None:
+            raise ValueError(f"replica {self.name!r} is in a pool already: each pool needs its own Replica")
+        self._on_change = on_change
+
+    def set_healthy(self, healthy: bool) -> None:
+        """The health monitor's word."""
+        self.healthy = healthy
+        self._derive()
+
+    def eject(self) -> None:
+        """The breaker opened: no request goes there."""
+        self.ejected, self.on_trial, self.trials_left = True, False, 0
+        self._derive()
+
+    def try_out(self, trials: int) -> None:
+        """The breaker is half-open: send up to `trials` requests there, then no more until it has decided."""
+        self.ejected, self.on_trial, self.trials_left = False, True, trials
+        self._derive()
+
+    def readmit(self) -> None:
+        """The breaker closed."""
+        self.ejected, self.on_trial, self.trials_left = False, False, 0
+        self._derive()
+
+    def take_trial(self) -> None:
+        """A trial request is on its way there."""
+        if self.trials_left > 0:
+            self.trials_left -= 1
+            self._derive()
+
+    def _derive(self) -> None:
+        available = self.healthy and not self.ejected and (not self.on_trial or self.trials_left > 0)
+        if available is not self.available:
+            self.available = available
+            if self._on_change is not None:
+                self._on_change(self)

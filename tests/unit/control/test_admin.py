@@ -15,6 +15,7 @@ from gateway.control.classifier import build_classifier
 from gateway.control.config import parse_config
 from gateway.control.explain import explain
 from gateway.control.metrics import Metrics
+from gateway.control.tally import Tally
 from gateway.feed.health import HealthMonitor, HealthPolicy
 
 CONFIG = """
@@ -47,7 +48,7 @@ class Admin:
     def admit(self, *names: str) -> None:
         for pool in self.context.router.pools.values():
             for replica in pool.replicas:
-                replica.available = replica.name in names
+                replica.set_healthy(replica.name in names)
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ async def admin() -> AsyncIterator[Admin]:
     targets = [(replica, HealthPolicy(interval_s=60)) for pool in router.pools.values() for replica in pool.replicas]
     health = HealthMonitor(targets, clock=asyncio.get_running_loop().time)
     context = AdminContext(
-        config, router, health, Metrics(router.pools), build_classifier(config), lambda: running.draining
+        config, router, health, Metrics(router.pools, Tally()), build_classifier(config), lambda: running.draining
     )
     runner = web.AppRunner(create_admin_app(context), access_log=None)
     await runner.setup()
@@ -99,7 +100,9 @@ async def test_it_is_ready_once_replicas_were_probed_and_any_pool_can_take_reque
 async def test_pools_and_replicas_are_listed_with_load_and_state(admin: Admin) -> None:
     await admin.probed()
     admin.admit("i1")
-    admin.context.router.pools["interactive"].replicas[0].in_flight = 3
+    pool = admin.context.router.pools["interactive"]
+    for _ in range(3):
+        pool.book(pool.replicas[0])
 
     pools = (await admin.client.get("/api/v1/pools")).json()["pools"]
     replicas = (await admin.client.get("/api/v1/replicas")).json()["replicas"]

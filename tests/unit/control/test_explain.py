@@ -181,9 +181,9 @@ pools:
 """)
     router = build_router(config, available=True)
 
-    router.pools["a"].replicas[0].available = False
+    router.pools["a"].replicas[0].set_healthy(False)
     spilled = explained(router, chat())
-    router.pools["b"].replicas[0].available = False
+    router.pools["b"].replicas[0].set_healthy(False)
     rejected = explained(router, chat())
 
     assert (spilled["pool"], spilled["spilled_from"]) == ("b", "a")

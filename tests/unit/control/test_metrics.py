@@ -107,7 +107,9 @@ def test_the_state_of_the_replicas_is_read_when_it_is_scraped() -> None:
     replica = by_name["grammar"].replicas[0]
     before = scraped(metrics)
 
-    replica.available, replica.in_flight = True, 7
+    replica.set_healthy(True)
+    for _ in range(7):
+        by_name["grammar"].book(replica)
 
     after = scraped(metrics)
     assert before["steplane_replica_up", "grammar", "b"] == 0

@@ -75,9 +75,8 @@ class Watched:
     def available(self) -> bool:
         return self._up.is_set()
 
-    @available.setter
-    def available(self, value: bool) -> None:
-        now, no_more = (self._up, self._down) if value else (self._down, self._up)
+    def set_healthy(self, healthy: bool) -> None:
+        now, no_more = (self._up, self._down) if healthy else (self._down, self._up)
         now.set()
         no_more.clear()
 

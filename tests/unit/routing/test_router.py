@@ -102,7 +102,7 @@ def test_a_decision_follows_the_replicas_as_they_come_and_go(make_request: MakeR
 
     seen = []
     for available in (True, False, True):
-        replica.available = available
+        replica.set_healthy(available)
         pool = router.decide(request).pool
         seen.append(pool and pool.name)
 
