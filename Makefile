@@ -5,6 +5,10 @@ BIN := $(VENV)/bin
 
 ARGS ?=
 COMPILED := .venvs/compiled
+# The compiled gateway spends what is left in the interpreter's own C code: a distribution's build of Python, which is
+# guided by profiles, runs it a tenth faster than one built without.
+FAST_PYTHON ?= $(shell for each in /usr/bin/python3.11 /usr/local/bin/python3.11; do \
+    $$each -c 'import ensurepip, venv' 2>/dev/null && echo $$each && exit; done; echo $(PYTHON))
 SOURCES := $(shell find gateway replica loadtest config -type f -not -name '*.pyc') pyproject.toml
 
 .PHONY: run test lint format test-engines test-compiled bench-wire bench-hookcost bench-recorder wheel clean
@@ -63,7 +67,7 @@ clean:
 	@touch $@
 
 $(COMPILED)/.ready: .build/wheel/.ready
-	test -x $(COMPILED)/bin/python || $(PYTHON) -m venv $(COMPILED)
+	test -x $(COMPILED)/bin/python || $(FAST_PYTHON) -m venv $(COMPILED)
 	$(COMPILED)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(COMPILED)/bin/python -m pip install --quiet --force-reinstall --no-deps .build/wheel/*.whl
 	$(COMPILED)/bin/python -m pip install --quiet 'steplane[simulator]'

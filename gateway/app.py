@@ -12,6 +12,7 @@ from gateway.control.assembly import build_router
 from gateway.control.classifier import build_classifier
 from gateway.control.config import Config
 from gateway.control.metrics import Metrics
+from gateway.control.tally import Tally
 from gateway.feed.abort import Aborts
 from gateway.feed.health import HealthMonitor, HealthPolicy
 from gateway.proxy import Link, Proxy
@@ -50,7 +51,7 @@ class Gateway:
         timeouts = Timeouts(**config.timeouts.model_dump())
         replicas = {replica: pool for pool in self.router.pools.values() for replica in pool.replicas}
         links = {replica: _link(replica, timeouts) for replica in replicas}
-        metrics = Metrics(self.router.pools)
+        tally = Tally()
         classifier = build_classifier(config)
         self._aborts = Aborts()
         self._health = HealthMonitor(
@@ -61,11 +62,13 @@ class Gateway:
             clock=loop.time,
             last_progress=lambda replica: links[cast(Replica, replica)].upstream.last_read_at,
         )
-        proxy = Proxy(self.router, links, classifier, metrics, self._aborts, self._health)
+        proxy = Proxy(self.router, links, classifier, tally, self._aborts, self._health)
         self._server = Server(proxy, Limits(**config.limits.model_dump()), timeouts)
         self._server.upstreams.update(link.upstream for link in links.values())
         self.data_address = await self._server.listen(config.listen.host, config.listen.port)
-        context = AdminContext(config, self.router, self._health, metrics, classifier, lambda: self.draining)
+        context = AdminContext(
+            config, self.router, self._health, Metrics(self.router.pools, tally), classifier, lambda: self.draining
+        )
         self._admin = web.AppRunner(create_admin_app(context), access_log=None)
         await self._admin.setup()
         site = web.TCPSite(self._admin, config.admin.listen.host, config.admin.listen.port)

@@ -32,9 +32,9 @@ def spliced(body: bytes, features: Features, engine: str, engine_id: str) -> byt
     field = _ID_FIELDS.get(features.api) if engine == "sglang" else None
     if field is None or features.rid_given:
         return None
-    start = body.index(b"{") + 1
-    comma = b'"' if _EMPTY_OBJECT.match(body, start) else b'",'
-    return b"".join((body[:start], field, engine_id.encode(), comma, body[start:]))
+    start = 1 if body[:1] == b"{" else body.index(b"{") + 1
+    comma = b'"' if body[start : start + 1] != b'"' and _EMPTY_OBJECT.match(body, start) else b'",'
+    return b"%b%b%b%b%b" % (body[:start], field, engine_id.encode(), comma, body[start:])
 
 
 def engine_ids(features: Features, engine: str, engine_id: str) -> tuple[str, ...]:

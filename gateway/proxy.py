@@ -9,11 +9,11 @@ import os
 import re
 from dataclasses import dataclass
 from itertools import count
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 
-from gateway.control.metrics import Metrics
+from gateway.control.tally import Tally
 from gateway.dialect import engine_ids, error_events, has_ended, spliced
 from gateway.hookcost import Classification, Classifier, Turns, api_of
 from gateway.hookcost.classify import take_turn
@@ -36,6 +36,7 @@ _GENERATING_METHODS = frozenset({b"POST", b"PUT"})
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _LEFT_RUNNING = frozenset((FailureKind.first_byte_timeout, FailureKind.bad_response))
 """Failures in which we gave up on an engine that may still work on the request."""
+_ID_ENDS: Final = [f"{number:03x}" for number in range(4096)]
 _PASSED_THROUGH = Classification(Features(), FREE, "s1-0000000000000000")
 """Of everything that is not a request for generation: nothing in it reaches the step thread."""
 
@@ -101,7 +102,7 @@ class Proxy:
         router: Router,
         links: dict[Replica, Link],
         classifier: Classifier,
-        metrics: Metrics,
+        tally: Tally,
         aborter: Aborter,
         refusals: Refusals,
     ) -> None:
@@ -109,11 +110,12 @@ class Proxy:
         self._links = links
         self._begin = classifier.begin
         self._loop = asyncio.get_running_loop()
-        self._metrics = metrics
+        self._tally = tally
         self._aborter = aborter
         self._refusals = refusals
-        self._ids = count(1)
-        self._id_prefix = os.urandom(6).hex()
+        self._id_block = ""
+        self._next_id = len(_ID_ENDS)
+        self._blocks = count(int.from_bytes(os.urandom(6)) << 36)
         self._decision_lines: dict[Decision, bytes] = {}
 
     # --- wire.Handler
@@ -124,8 +126,7 @@ class Proxy:
 
     def handle(self, exchange: Exchange) -> None:
         """Classify and route."""
-        # Of one length, because SGLang's scheduler aborts every request whose id begins with the one that it is given.
-        engine_id = f"{self._id_prefix}-{next(self._ids):012x}"
+        engine_id = self._new_id()
         request_id = exchange.request_id
         if not request_id or not _REQUEST_ID.fullmatch(request_id):
             exchange.request_id = request_id = engine_id.encode()
@@ -157,7 +158,7 @@ class Proxy:
     def _route(self, exchange: Exchange, door: Door, engine_id: str, classification: Classification) -> None:
         refusal = classification.refusal
         if refusal is not None:
-            self._metrics.refused(refusal.code)
+            self._tally.refused(refusal.code)
             exchange.reply(error_reply(refusal.status, refusal.message, refusal.code, param=refusal.param))
             return
         call = exchange.context = Call(RouteRequest(door.method, door.path, classification), engine_id)
@@ -170,7 +171,7 @@ class Proxy:
         assert link is not None
         self._release(call)
         replica = link.replica
-        self._metrics.upstream_error(replica, failure.kind)
+        self._tally.upstream_error(replica.pool, replica.name, failure.kind)
         log.warning("attempt_failed", replica=replica.name, kind=failure.kind.value, detail=failure.detail)
         if failure.kind is FailureKind.stale and not call.stale_retried and exchange.replayable:
             # The pool's other connections are as old: this retry opens a new one.
@@ -209,11 +210,29 @@ class Proxy:
             if exchange.client_left or exchange.failure is not None:
                 self._abort(call, link.replica)
             if exchange.failure is not None:
-                self._metrics.upstream_error(link.replica, exchange.failure.kind)
-                log.warning("response_broken", replica=link.replica.name, detail=exchange.failure.detail)
-        self._metrics.finished(exchange, call.decision)
+                replica = link.replica
+                self._tally.upstream_error(replica.pool, replica.name, exchange.failure.kind)
+                log.warning("response_broken", replica=replica.name, detail=exchange.failure.detail)
+        decision = call.decision
+        if decision is not None:
+            first = exchange.first_byte_at
+            ttft_s = first - exchange.started_at if first else -1.0
+            self._tally.finished(decision, exchange.status, exchange.client_left, ttft_s)
 
     # --- inside
+
+    def _new_id(self) -> str:
+        """An id that no other request of any gateway has.
+
+        All have one length, because SGLang's scheduler aborts every request whose id begins with the one it is given.
+        Taken from a table, in a tenth of the time of spelling a number.
+        """
+        if self._next_id == len(_ID_ENDS):
+            self._id_block = f"{next(self._blocks):021x}"
+            self._next_id = 0
+        end = _ID_ENDS[self._next_id]
+        self._next_id += 1
+        return self._id_block + end
 
     def _attempt(self, exchange: Exchange, call: Call, failure: Failure | None = None) -> None:
         """Route, or route again: a failed attempt may have changed which pools are available."""
@@ -239,9 +258,9 @@ class Proxy:
         assert decision is not None
         call.link = link
         body = spliced(exchange.body, call.features, replica.engine, call.engine_id) if exchange.buffered else None
-        lines = self._lines_of(decision) + link.response_line
         request_line = b"x-request-id: %b\r\n" % exchange.request_id
-        exchange.forward(link.upstream, headers=request_line, body=body, response_lines=lines + request_line)
+        lines = b"%b%b%b" % (self._lines_of(decision), link.response_line, request_line)
+        exchange.forward(link.upstream, headers=request_line, body=body, response_lines=lines)
 
     def _abort(self, call: Call, replica: Replica) -> None:
         """Tell the engine that nobody waits for the answer."""

@@ -30,8 +30,6 @@ from gateway.wire.message import (
 from gateway.wire.requesthead import HeadProbe, RefusedError, RequestHead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gateway.wire.server import Server
 
 log = structlog.get_logger("steplane.wire")
@@ -55,11 +53,11 @@ class ClientConnection:
         "_probe",
         "_server",
         "_unread",
+        "clock",
         "current",
         "deadline",
         "handler",
         "limits",
-        "now",
         "reading_paused",
         "timeouts",
         "transport",
@@ -72,7 +70,7 @@ class ClientConnection:
         self.handler: Handler = server.handler
         self.limits = server.limits
         self.timeouts = server.timeouts
-        self.now: Callable[[], float] = server.now
+        self.clock = server.clock
         self.transport: asyncio.Transport
         self.current: Exchange | None = None
         """The exchange that the handler has."""
@@ -103,12 +101,13 @@ class ClientConnection:
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=self.limits.write_high_water_bytes)
-        self.deadline = self.now() + self.timeouts.header_s
+        self.deadline = self.clock.read() + self.timeouts.header_s
         self._server.opened(self)
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
+        self.clock.read()
         if self._unread or (self.current is not None and self._incoming is None):
             self._unread += data
             if len(self._unread) > _UNREAD_HIGH_WATER and not self.reading_paused:
@@ -121,7 +120,7 @@ class ClientConnection:
 
         What has been written already still goes out, for `linger_s` at most.
         """
-        self.deadline = self.now() + self.timeouts.linger_s
+        self.deadline = self.clock.read() + self.timeouts.linger_s
         self._leave()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's signature)
@@ -143,7 +142,7 @@ class ClientConnection:
         self.write_paused = False
         if self.current is not None and self.current.connection is not None:
             if self.current.state == State.responding:
-                self.deadline = self.now() + self.timeouts.stream_idle_s
+                self.deadline = self.clock.read() + self.timeouts.stream_idle_s
             self.current.connection.resume()
 
     # --- what exchanges and upstream connections use
@@ -182,7 +181,7 @@ class ClientConnection:
             else:
                 self._linger()
             return
-        self.deadline = self.now() + self.timeouts.keepalive_s
+        self.deadline = self.clock.at + self.timeouts.keepalive_s
         if self._unread or self.reading_paused:
             self._server.loop.call_soon(self._read_on)
 
@@ -209,7 +208,7 @@ class ClientConnection:
     def resume_body(self) -> None:
         """The upstream takes data again."""
         if self.reading_paused:
-            self.deadline = self.now() + self.timeouts.body_s
+            self.deadline = self.clock.read() + self.timeouts.body_s
             self._resume_reading()
 
     def abort(self) -> None:
@@ -276,6 +275,7 @@ class ClientConnection:
         """Turn to what came while the last exchange was running."""
         if self._closing or self.current is not None:
             return
+        self.clock.read()
         data, self._unread = self._unread, b""
         self._resume_reading()
         self._read(data)
@@ -304,7 +304,7 @@ class ClientConnection:
             raise RefusedError(self._body_too_large())
         self._partial.clear()
         self._probe = None
-        exchange = Exchange(self, head, length, self.now())
+        exchange = Exchange(self, head, length, self.clock.at)
         exchange.request_id = head.request_id
         if length > 0 or head.chunked:
             self._incoming = exchange
@@ -312,7 +312,7 @@ class ClientConnection:
             self._chunks = ChunkedBody() if head.chunked else None
             exchange.buffered = self.handler.buffers(exchange)
             if end == len(data):
-                self.deadline = self.now() + self.timeouts.body_s
+                self.deadline = self.clock.at + self.timeouts.body_s
                 if head.expects_continue:
                     self.transport.write(CONTINUE)
             if not exchange.buffered:
@@ -334,7 +334,7 @@ class ClientConnection:
     def _keep_partial(self, data: bytes) -> None:
         """Keep an unfinished head. What is wrong with it is said at once, not when it ends."""
         if not self._partial:
-            self.deadline = self.now() + self.timeouts.header_s
+            self.deadline = self.clock.at + self.timeouts.header_s
         self._partial += data
         if len(self._partial) > self.limits.max_header_bytes:
             raise RefusedError(self._header_too_large())
@@ -364,7 +364,7 @@ class ClientConnection:
                 self._start(exchange)
                 return rest
         else:
-            self.deadline = self.now() + self.timeouts.body_s
+            self.deadline = self.clock.at + self.timeouts.body_s
         if not exchange.buffered:
             exchange.flush_body()
         return rest
@@ -434,13 +434,13 @@ class ClientConnection:
     def _close(self) -> None:
         """Close once everything is written; the sweep aborts if that takes too long."""
         self._closing = self._deaf = True
-        self.deadline = self.now() + self.timeouts.linger_s
+        self.deadline = self.clock.read() + self.timeouts.linger_s
         self.transport.close()
 
     def _linger(self) -> None:
         """Say that we are done, and read on for a while: closing with unread data would reset the connection."""
         self._closing = self._deaf = True
-        self.deadline = self.now() + self.timeouts.linger_s
+        self.deadline = self.clock.read() + self.timeouts.linger_s
         self._unread = b""
         self._incoming = None
         if self.transport.can_write_eof():

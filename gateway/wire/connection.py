@@ -123,7 +123,9 @@ class UpstreamConnection:
         exchange = self._exchange
         if exchange is None:
             self._transport.abort()  # nobody asked: nothing it says can be trusted
-        elif self._state == _Body.head:
+            return
+        exchange.client.clock.read()
+        if self._state == _Body.head:
             self._read_head(exchange, data)
         else:
             self._relay(exchange, data)
@@ -285,7 +287,7 @@ class UpstreamConnection:
             self._write(data)
             exchange.bytes_out += len(data)
         client = exchange.client
-        now = client.now()
+        now = client.clock.at
         self._upstream.last_read_at = now
         if self._complete:
             self._end(exchange)
@@ -315,7 +317,7 @@ class UpstreamConnection:
             self._complete = False
             self._parser = self._chunks = None
             self.last_read = b""
-            self._upstream.release(self)
+            self._upstream.release(self, exchange.client.clock.at)
         else:
             self._transport.abort()
         exchange.complete()

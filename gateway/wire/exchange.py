@@ -134,7 +134,7 @@ class Exchange:
         self.response_lines = response_lines
         self._attempt_lines = headers
         self._attempt_body = self.body if body is None else body
-        connection = upstream.take()
+        connection = upstream.take(self.client.clock.at)
         if connection is not None:
             self.attach(connection)
             return
@@ -166,7 +166,7 @@ class Exchange:
             client.resume_body()
             self.flush_body()
             return
-        client.deadline = client.now() + client.timeouts.first_byte_s
+        client.deadline = client.clock.at + client.timeouts.first_byte_s
         body = self._attempt_body
         size = len(body)
         if not size:
@@ -181,7 +181,7 @@ class Exchange:
         """The response head is about to be written: from here on there is no other attempt."""
         self.status = status
         self.state = State.responding
-        self.first_byte_at = self.client.now()
+        self.first_byte_at = self.client.clock.at
         self.body = self._attempt_body = b""
 
     def connect_failed(self, failure: Failure) -> None:
@@ -234,10 +234,10 @@ class Exchange:
             self._body_given = True
             connection.write_body(chunk(data) if self.head.chunked else data)
         if not self.received:
-            client.deadline = client.now() + client.timeouts.body_s
+            client.deadline = client.clock.at + client.timeouts.body_s
             return
         self._body_ended = True
-        client.deadline = client.now() + client.timeouts.first_byte_s
+        client.deadline = client.clock.at + client.timeouts.first_byte_s
         if self.head.chunked:
             connection.write_body(LAST_CHUNK)
 

@@ -33,6 +33,7 @@ _STATUS_LINES = {code: b"HTTP/1.1 %d %b\r\n" % (code, reason) for code, reason i
 
 
 _USUAL_LENGTHS: Final = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
+_MAX_DIGITS: Final = 15
 _ANY_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*0*([0-9]+)[ \t]*\r\n", re.IGNORECASE)
 
 
@@ -48,7 +49,7 @@ def without_length(head: bytes) -> tuple[bytes, int]:
             start += len(name)
             end = head.find(b"\r", start)
             digits = head[start:end]
-            if digits.isdigit() and len(digits) < 16:
+            if digits.isdigit() and len(digits) <= _MAX_DIGITS:
                 return head[:start] + head[end:], int(digits)
             break
     return head, -1
@@ -81,16 +82,26 @@ class LastHead:
                 return
 
     def match(self, data: bytes) -> tuple[int, int]:
-        """Where a head like the last one ends at the beginning of `data`, and its length; -1, -1 if there is none."""
-        prefix = self._prefix
-        if prefix and data.startswith(prefix):
-            start = len(prefix)
-            end = data.find(b"\r", start, start + 16)
-            if end > start and data.startswith(self._suffix, end):
-                digits = data[start:end]
-                if digits.isdigit():
-                    return end + len(self._suffix), int(digits)
-        return -1, -1
+        """Where a head like the last one ends at the beginning of `data`, and its length; -1, -1 if there is none.
+
+        In slices and single bytes: compiled, these need no call of a method.
+        """
+        start = len(self._prefix)
+        if start == 0 or data[:start] != self._prefix:
+            return -1, -1
+        length = 0
+        at = start
+        limit = min(len(data), start + _MAX_DIGITS)
+        while at < limit:
+            digit = data[at] - 48
+            if digit < 0 or digit > 9:
+                break
+            length = length * 10 + digit
+            at += 1
+        end = at + len(self._suffix)
+        if at == start or data[at:end] != self._suffix:
+            return -1, -1
+        return end, length
 
 
 def unusual_length(head: bytes) -> int:

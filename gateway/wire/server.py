@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, cast
 
 from gateway.wire.client import ClientConnection
+from gateway.wire.clock import Clock
 from gateway.wire.exchange import Handler
 from gateway.wire.limits import Limits, Timeouts
 from gateway.wire.message import error_reply
@@ -26,7 +26,7 @@ class Server:
         self.limits = limits or Limits()
         self.timeouts = timeouts or Timeouts()
         self.loop = asyncio.get_running_loop()
-        self.now: Callable[[], float] = self.loop.time
+        self.clock = Clock(self.loop.time)
         self.heads = RequestHeads()
         self.draining = False
         self.connections: set[ClientConnection] = set()
@@ -100,7 +100,7 @@ class Server:
 
     def _on_sweep(self) -> None:
         self._sweep = self.loop.call_later(self.timeouts.sweep_s, self._on_sweep)
-        now = self.now()
+        now = self.clock.read()
         for connection in [c for c in self.connections if c.deadline < now or c.reading_paused]:
             if connection.deadline < now:
                 connection.expire()

@@ -39,21 +39,21 @@ class Upstream:
         """Pooled connections without an exchange."""
         return len(self._idle)
 
-    def take(self) -> UpstreamConnection | None:
-        """An idle connection that is not past its time, or None."""
+    def take(self, now: float) -> UpstreamConnection | None:
+        """An idle connection that is not past its time, or None. `now`: the loop's time."""
         while self._idle:
             connection, since = self._idle.popitem()
-            if self._loop.time() - since < self._timeouts.upstream_idle_s and not connection.is_closing():
+            if now - since < self._timeouts.upstream_idle_s and not connection.is_closing():
                 return connection
             connection.drop()
         return None
 
-    def release(self, connection: UpstreamConnection) -> None:
+    def release(self, connection: UpstreamConnection, now: float) -> None:
         """A connection is done with its exchange and may serve another."""
         if self._closed:
             connection.drop()
         else:
-            self._idle[connection] = self._loop.time()
+            self._idle[connection] = now
 
     def forget(self, connection: UpstreamConnection) -> None:
         """A connection is closed."""

@@ -1,22 +1,13 @@
-from dataclasses import dataclass
-
 import pytest
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway import __version__
 from gateway.control.metrics import Metrics, create_registry
+from gateway.control.tally import Tally
 from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
 from gateway.routing.router import Decision, Rejection
-
-
-@dataclass
-class Exchange:
-    status: int = 200
-    started_at: float = 100.0
-    first_byte_at: float = 100.5
-    client_left: bool = False
 
 
 def pools() -> dict[str, Pool]:
@@ -37,16 +28,15 @@ def scraped(metrics: Metrics) -> dict[tuple[str, ...], float]:
 
 
 def test_requests_are_counted_by_pool_rule_and_class_of_status() -> None:
-    metrics = Metrics(by_name := pools())
+    metrics = Metrics(by_name := pools(), tally := Tally())
     plain, other = Decision(by_name["interactive"], "default"), Decision(by_name["interactive"], "r2")
     rejected = Decision(None, "default", rejection=Rejection(503, "pool_unavailable", "none", 1))
 
     for status in (200, 201, 404):
-        metrics.finished(Exchange(status), plain)
-    metrics.finished(Exchange(200), other)
-    metrics.finished(Exchange(503), rejected)
-    metrics.finished(Exchange(0, first_byte_at=0.0, client_left=True), plain)
-    metrics.finished(Exchange(200), None)
+        tally.finished(plain, status, False, 0.5)
+    tally.finished(other, 200, False, 0.5)
+    tally.finished(rejected, 503, False, 0.5)
+    tally.finished(plain, 0, True, -1.0)
 
     samples = scraped(metrics)
     assert samples["steplane_requests_total", "interactive", "default", "2xx"] == 2
@@ -59,10 +49,10 @@ def test_requests_are_counted_by_pool_rule_and_class_of_status() -> None:
 
 
 def test_spills_are_counted_by_where_from_and_where_to() -> None:
-    metrics = Metrics(by_name := pools())
+    metrics = Metrics(by_name := pools(), tally := Tally())
 
     for _ in range(3):
-        metrics.finished(Exchange(), Decision(by_name["grammar"], "default", spilled_from="interactive"))
+        tally.finished(Decision(by_name["grammar"], "default", spilled_from="interactive"), 200, False, 0.5)
 
     assert scraped(metrics)["steplane_spilled_requests_total", "interactive", "grammar"] == 3
 
@@ -74,9 +64,9 @@ def test_spills_are_counted_by_where_from_and_where_to() -> None:
 def test_the_time_to_the_first_byte_falls_into_the_first_bucket_that_holds_it(
     seconds: float, first_bucket: str
 ) -> None:
-    metrics = Metrics(by_name := pools())
+    metrics = Metrics(by_name := pools(), tally := Tally())
 
-    metrics.finished(Exchange(first_byte_at=100.0 + seconds), Decision(by_name["interactive"], "default"))
+    tally.finished(Decision(by_name["interactive"], "default"), 200, False, seconds)
 
     samples = scraped(metrics)
     ours = {
@@ -91,11 +81,11 @@ def test_the_time_to_the_first_byte_falls_into_the_first_bucket_that_holds_it(
 
 
 def test_faults_are_counted_by_whose_they_were() -> None:
-    metrics = Metrics(by_name := pools())
+    metrics = Metrics(pools(), tally := Tally())
 
-    metrics.upstream_error(by_name["grammar"].replicas[0], "connect_failed")
-    metrics.upstream_error(by_name["grammar"].replicas[0], "connect_failed")
-    metrics.refused("invalid_json")
+    tally.upstream_error("grammar", "b", "connect_failed")
+    tally.upstream_error("grammar", "b", "connect_failed")
+    tally.refused("invalid_json")
 
     samples = scraped(metrics)
     assert samples["steplane_upstream_errors_total", "connect_failed", "grammar", "b"] == 2
@@ -103,7 +93,7 @@ def test_faults_are_counted_by_whose_they_were() -> None:
 
 
 def test_the_state_of_the_replicas_is_read_when_it_is_scraped() -> None:
-    metrics = Metrics(by_name := pools())
+    metrics = Metrics(by_name := pools(), Tally())
     replica = by_name["grammar"].replicas[0]
     before = scraped(metrics)
 

@@ -1,0 +1,125 @@
+"""What the data plane counts of each exchange: plain numbers, added in a few tens of nanoseconds.
+
+Names, labels and text are metrics.py's, which reads this when it is scraped.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from typing import Final
+
+from gateway.routing.router import Decision
+
+TTFT_BUCKETS_S: Final = (
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    120.0,
+    300.0,
+)
+_PENDING: Final = 1000
+
+
+class Histogram:
+    """Observations in seconds, counted by bucket; sorted into their buckets many at a time, or when they are read."""
+
+    __slots__ = ("_counts", "_pending", "_sum_s")
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(TTFT_BUCKETS_S) + 1)
+        self._sum_s = 0.0
+        self._pending: list[float] = []
+
+    def observe(self, seconds: float) -> None:
+        """Add one observation."""
+        self._pending.append(seconds)
+        if len(self._pending) >= _PENDING:
+            self._settle()
+
+    @property
+    def sum_s(self) -> float:
+        """Sum of all observations."""
+        self._settle()
+        return self._sum_s
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """Prometheus' form: each upper bound with the count of all observations up to it."""
+        self._settle()
+        total = 0.0
+        buckets: list[tuple[str, float]] = []
+        for bound, count in zip([*map(str, TTFT_BUCKETS_S), "+Inf"], self._counts, strict=True):
+            total += count
+            buckets.append((bound, total))
+        return buckets
+
+    def _settle(self) -> None:
+        for seconds in self._pending:
+            self._counts[bisect_left(TTFT_BUCKETS_S, seconds)] += 1
+            self._sum_s += seconds
+        self._pending.clear()
+
+
+class DecisionTally:
+    """What came of one decision: exchanges by class of status (0xx: none was sent), and times to first byte."""
+
+    __slots__ = ("by_status_class", "ttft")
+
+    def __init__(self, ttft: Histogram | None) -> None:
+        self.by_status_class = [0] * 10
+        self.ttft = ttft
+
+
+class Tally:
+    """The counters of one gateway. All methods belong to one event loop."""
+
+    __slots__ = ("_ttft", "by_decision", "clients_left", "refusals", "upstream_errors")
+
+    def __init__(self) -> None:
+        self.by_decision: dict[Decision, DecisionTally] = {}
+        self._ttft: dict[str, Histogram] = {}
+        self.clients_left = 0
+        self.refusals: Counter[str] = Counter()
+        """By the error code of the answer."""
+        self.upstream_errors: Counter[tuple[str, str, str]] = Counter()
+        """By pool, replica and kind."""
+
+    def ttft(self, pool: str) -> Histogram:
+        """Times from a request's arrival to the first byte of its response."""
+        histogram = self._ttft.get(pool)
+        if histogram is None:
+            histogram = self._ttft[pool] = Histogram()
+        return histogram
+
+    def finished(self, decision: Decision, status: int, client_left: bool, ttft_s: float) -> None:
+        """An exchange is over: answered, broken, or left by its client.
+
+        status: what was sent, 0 for nothing.
+        ttft_s: seconds to the first byte of its response, negative without one.
+        """
+        tally = self.by_decision.get(decision)
+        if tally is None:
+            pool = decision.pool
+            tally = self.by_decision[decision] = DecisionTally(None if pool is None else self.ttft(pool.name))
+        tally.by_status_class[status // 100] += 1
+        if client_left:
+            self.clients_left += 1
+        ttft = tally.ttft
+        if ttft is not None and ttft_s >= 0.0:
+            ttft.observe(ttft_s)
+
+    def refused(self, code: str) -> None:
+        """A body was answered with an error instead of being routed; `code` is that of the answer."""
+        self.refusals[code] += 1
+
+    def upstream_error(self, pool: str, replica: str, kind: str) -> None:
+        """An attempt at a replica failed, or its response broke. `kind` is one of a short fixed list."""
+        self.upstream_errors[pool, replica, kind] += 1
