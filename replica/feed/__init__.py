@@ -6,6 +6,7 @@
     stream        `GET /steps`
     summary       `GET /summary`, `GET /stacks`
     flamegraph    `GET /flamegraph`
+    rollup        what steps came to, for readers that want few lines
     document      records as JSON
 
 The engine shares its ring's memory with this process and never waits for it, whatever its readers do.

@@ -1,6 +1,6 @@
 """The routes of the step feed.
 
-GET  /steps       NDJSON stream; `after`, `boot`, `from=newest`, `min_hook_us`
+GET  /steps       NDJSON stream; `after`, `boot`, `from=newest`, `min_hook_us`, `min_own_us`, `rollup_s`
 GET  /summary     histograms of step, forward, hook and inter-token time; top offenders
 GET  /stacks      recent offences with the step thread's Python stack
 GET  /flamegraph  `seconds` (1-60): SVG by py-spy
@@ -19,7 +19,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from replica.feed.flamegraph import LONGEST_S, Flamegraph, FlamegraphError
-from replica.feed.stream import Position, clock_offset_s, stream_steps
+from replica.feed.stream import Position, Wanted, clock_offset_s, stream_steps
 from replica.feed.summary import Summary
 from replica.recorder.records import decode
 from replica.recorder.ring import RingReader
@@ -28,6 +28,7 @@ _SUMMARY_EVERY_S = 0.1
 _RECORDS_AT_ONCE = 200
 _MOST_BODY_BYTES = 65536
 _LONGEST_RID = 1024
+_LEAST_ROLLUP_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +87,14 @@ class Feed:
         return len(batch.records)
 
     async def _steps(self, request: web.Request) -> web.StreamResponse:
-        position = _position(request)
+        position, wanted = _asked(request)
         reader = RingReader(self._ring_fd)
         response = web.StreamResponse(
             headers={"content-type": "application/x-ndjson", "cache-control": "no-store", "x-accel-buffering": "no"}
         )
         await response.prepare(request)
         try:
-            await stream_steps(response, reader, position, self._engine.document(), self.engine_gone.is_set)
+            await stream_steps(response, reader, position, wanted, self._engine.document(), self.engine_gone.is_set)
         except ConnectionError:
             # Its reader left: nobody is there to tell.
             return response
@@ -165,16 +166,27 @@ class Feed:
         return check
 
 
-def _position(request: web.Request) -> Position:
+def _asked(request: web.Request) -> tuple[Position, Wanted]:
     query = request.query
     try:
         after = int(query["after"]) if "after" in query else None
-        least = float(query.get("min_hook_us", 0.0))
+        hook_us, own_us, rollup_s = (
+            _number(query.get(name, "0")) for name in ("min_hook_us", "min_own_us", "rollup_s")
+        )
     except ValueError:
         raise web.HTTPBadRequest(
-            text="after must be a sequence number and min_hook_us a number of microseconds\n"
+            text="after must be a sequence number, min_hook_us and min_own_us a number of microseconds and rollup_s a "
+            "number of seconds\n"
         ) from None
-    return Position(query.get("boot", ""), after, query.get("from") == "newest", least)
+    wanted = Wanted(hook_us, own_us, max(rollup_s, _LEAST_ROLLUP_S) if rollup_s else 0.0)
+    return Position(query.get("boot", ""), after, query.get("from") == "newest"), wanted
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if not number >= 0:
+        raise ValueError(text)
+    return number
 
 
 def _json(fields: dict[str, Any], status: int = 200) -> web.Response:

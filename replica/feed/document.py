@@ -4,9 +4,10 @@ Durations keep their unit in the name and one decimal of a µs. `at` is Unix tim
 from the age of the record, so that it follows the wall clock and no duration ever does.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
-from replica.recorder.records import CompileRecord, Note, Offence, Record, StepRecord
+from replica.recorder.records import CompileRecord, HookKind, Note, Offence, Record, StepRecord
 
 Document = dict[str, Any]
 
@@ -29,9 +30,7 @@ def document(record: Record, unix_offset_s: float) -> Document:
                 "cpu_us": _us(record.cpu_us),
                 "shared_us": _us(record.shared_us()),
                 "kinds": {kind: _us(us) for kind, us in record.by_kind().items()},
-                "requests": {
-                    rid: {kind: _us(us) for kind, us in own.items()} for rid, own in record.by_request().items()
-                },
+                "requests": requests_document(record.by_request()),
             }
         case Offence():
             return {
@@ -64,6 +63,11 @@ def document(record: Record, unix_offset_s: float) -> Document:
                 "at": round(record.at_s + unix_offset_s, 6),
                 "text": record.text,
             }
+
+
+def requests_document(own: Mapping[str, Mapping[HookKind, float]]) -> Document:
+    """Hook time in µs by request id and kind."""
+    return {rid: {kind: _us(us) for kind, us in kinds.items()} for rid, kinds in own.items()}
 
 
 def _us(us: float) -> float:

@@ -3,27 +3,36 @@
     {"event": "hello", "boot": …, "next_seq": …}     first line: who speaks
     {"event": "lost", "count": n, "after": seq}      n records after `seq` are gone for this reader
     {"event": "step" | "offence" | "compile" | "note", "seq": …}
+    {"event": "rollup", "after": seq, …}   with `rollup_s`: what all steps came to (rollup.py)
     {"event": "alive", "next_seq": …, "step_runs_s": s}   at least once a second
     {"event": "end", "reason": "engine_gone", "next_seq": …}
 
 A reader resumes with `?boot=BOOT&after=SEQ`, the two values it saw last. With another boot the engine was started anew:
-the reader gets everything that is still there.
+the reader gets everything that is still there. One that asks for rollups resumes after that of the last one, and skips
+the records that it has seen since.
 """
 
 import asyncio
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
 
-from replica.feed.document import document
-from replica.recorder.records import StepRecord, decode
+from replica.feed.document import document, requests_document
+from replica.feed.rollup import Rollup, dear
+from replica.recorder.records import Record, StepRecord, decode
 from replica.recorder.ring import RingReader
 
-_LOOK_EVERY_S = 0.01
+# An engine at work is looked at this often; a look costs about 20 µs.
+_LOOK_EVERY_S = 0.003
+# One that has had nothing to do for a while.
+_LOOK_IDLE_S = 0.01
+_IDLE_AFTER_S = 0.5
+# Between two steps of a busy engine none runs either, for less than this.
+_FELL_IDLE_S = 0.02
 _ALIVE_EVERY_S = 1.0
 _LINES_AT_ONCE = 128
 
@@ -40,7 +49,6 @@ class Position:
     boot: str = ""
     after: int | None = None
     newest: bool = False
-    least_hook_us: float = 0.0
 
     def seek(self, reader: RingReader) -> None:
         """Move `reader` there."""
@@ -52,35 +60,90 @@ class Position:
             reader.from_oldest()
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which steps a reader wants a line for.
+
+    least_hook_us: with at least this much hook time.
+    least_own_us:  in which some request, all its sequences together, took at least this much; the line then names only
+                   such requests. 0: any.
+    rollup_s:      a line with what all steps came to this often, and when the engine falls idle; 0: none.
+    """
+
+    least_hook_us: float = 0.0
+    least_own_us: float = 0.0
+    rollup_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Lines:
+    """Makes lines of records. `seq`: of the last one; `rolled_s`: when the last rollup was made."""
+
+    wanted: Wanted
+    seq: int
+    rolled_s: float = 0.0
+    rollup: Rollup = field(default_factory=Rollup)
+
+    def of(self, record: Record, offset_s: float) -> bytes | None:
+        """The line of one record, if its reader wants it."""
+        self.seq = record.seq
+        if not isinstance(record, StepRecord):
+            return _line(document(record, offset_s))
+        wanted = self.wanted
+        own = record.by_request() if wanted.rollup_s or wanted.least_own_us else None
+        if own is not None and wanted.rollup_s:
+            self.rollup.add(record, own)
+        if record.hook_us < wanted.least_hook_us:
+            return None
+        if own is None or not wanted.least_own_us:
+            return _line(document(record, offset_s))
+        own = dear(own, wanted.least_own_us)
+        return _line(document(record, offset_s) | {"requests": requests_document(own)}) if own else None
+
+    def rolled_up(self, now: float, *, last: bool) -> bytes | None:
+        """The rollup, if it is time. `last`: no step follows soon."""
+        rollup = self.rollup
+        if not rollup.steps or not (last or rollup.full or now - self.rolled_s >= self.wanted.rollup_s):
+            return None
+        self.rolled_s = now
+        return _line(rollup.take(self.seq, time.time()))
+
+
 async def stream_steps(
     response: web.StreamResponse,
     reader: RingReader,
     position: Position,
+    wanted: Wanted,
     hello: dict[str, Any],
     engine_gone: Callable[[], bool],
 ) -> None:
     """Write lines to `response` until its client leaves (raises ConnectionError) or the engine does (returns)."""
     position.seek(reader)
-    seq = max(0, position.after or 0)
+    made = _Lines(wanted, max(0, position.after or 0))
     await response.write(_line(hello | {"event": "hello", "boot": reader.boot, "next_seq": reader.next_seq}))
-    spoke_s = time.monotonic()
+    spoke_s = busy_s = made.rolled_s = time.monotonic()
     while True:
         # Asked before reading, so that what the engine wrote last is read before the end is said.
         gone = engine_gone()
         batch = reader.read(_LINES_AT_ONCE)
         lines: list[bytes] = []
         if batch.lost:
-            lines.append(_line({"event": "lost", "count": batch.lost, "after": seq}))
+            lines.append(_line({"event": "lost", "count": batch.lost, "after": made.seq}))
         offset_s = clock_offset_s()
         for seq, payload in batch.records:
-            record = decode(seq, payload)
-            if not (isinstance(record, StepRecord) and record.hook_us < position.least_hook_us):
-                lines.append(_line(document(record, offset_s)))
+            line = made.of(decode(seq, payload), offset_s)
+            if line is not None:
+                lines.append(line)
         now = time.monotonic()
+        live = reader.live()
+        if batch.records or live.start_s:
+            busy_s = now
+        rollup = made.rolled_up(now, last=gone or now - busy_s >= _FELL_IDLE_S)
+        if rollup is not None:
+            lines.append(rollup)
         if not batch.records and gone:
             lines.append(_line({"event": "end", "reason": "engine_gone", "next_seq": reader.next_seq}))
         elif now - spoke_s >= _ALIVE_EVERY_S:
-            live = reader.live()
             runs_s = time.perf_counter() - live.start_s if live.start_s else 0.0
             lines.append(_line({"event": "alive", "next_seq": reader.next_seq, "step_runs_s": round(runs_s, 3)}))
         if lines:
@@ -89,7 +152,7 @@ async def stream_steps(
         if not batch.records:
             if gone:
                 return
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(_LOOK_EVERY_S if now - busy_s < _IDLE_AFTER_S else _LOOK_IDLE_S)
 
 
 def _line(fields: dict[str, Any]) -> bytes:

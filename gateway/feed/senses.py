@@ -1,0 +1,310 @@
+"""The senses put together: for every replica the best source there is, and one place to be told by.
+
+    step feed   every step, attributed (stepfeed.py → attribution.py)
+    metrics     while there is no step feed: sums of every five seconds (scrape.py)
+    itl         while there is no step feed: gaps on the gateway's own streams, blamed by a control (itl.py, control.py)
+
+Owns the tasks, the HTTP session and the clock tick. Decides nothing about requests or replicas: it tells its observer.
+Whatever fails here, the gateway goes on without knowing.
+"""
+
+import asyncio
+import math
+import random
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import aiohttp
+import structlog
+
+from gateway.feed import records
+from gateway.feed.attribution import Attribution, Observer
+from gateway.feed.itl import Attempt, ReplicaItl
+from gateway.feed.running import Running, RunningRequests
+from gateway.feed.scrape import EngineMetrics, Scraper
+from gateway.feed.sources import ReplicaProgress, Source, SourceStatus
+from gateway.feed.stepfeed import StepFeed
+from gateway.feed.target import Target
+
+log = structlog.get_logger("steplane.feed")
+
+_TICK_S = 1.0
+_SCRAPE_EVERY_S = 5.0
+_WITH_METRICS = frozenset({"sglang", "vllm"})
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaGone:
+    """A replica's engine has ended, by its own feed's account or by that of the engine that came after it.
+
+    boot:    names the run that ended.
+    running: what ran on it now.
+    ended:   what ended on it within the last one or two seconds: the proxy may have heard of the end first.
+    """
+
+    replica: str
+    at_s: float
+    boot: str
+    running: tuple[Running, ...]
+    ended: tuple[Running, ...]
+
+
+class SensesObserver(Observer, Protocol):
+    """Who is told of everything, on the event loop. What it raises is logged and goes no further."""
+
+    def progress(self, progress: ReplicaProgress) -> None:
+        """How a replica's steps go; about once a second while its step feed speaks."""
+
+    def metrics(self, metrics: EngineMetrics) -> None:
+        """What a replica without a step feed says of itself; every five seconds."""
+
+    def gone(self, gone: ReplicaGone) -> None:
+        """A replica's engine has ended; once for each of its runs."""
+
+
+class Senses:
+    """The senses of all replicas. All methods belong to one event loop; `clock`: the gateway's monotonic one, in s."""
+
+    def __init__(
+        self,
+        running: RunningRequests,
+        observer: SensesObserver,
+        *,
+        clock: Callable[[], float],
+        random_source: random.Random | None = None,
+    ) -> None:
+        self._running = running
+        self._observer = observer
+        self._clock = clock
+        self._random = random_source or random.Random()
+        self._sensed: dict[str, _Sensed] = {}
+        self._session: aiohttp.ClientSession | None = None
+        self._ticking: asyncio.Task[None] | None = None
+
+    async def start(self, targets: Iterable[Target]) -> None:
+        """Begin to sense; returns at once."""
+        # A connection for each replica at most, and none that is older than what it is used for.
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
+        self._session = aiohttp.ClientSession(
+            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), headers={"user-agent": "steplane-feed"}
+        )
+        self._ticking = asyncio.create_task(self._tick(), name="senses")
+        self.update(targets)
+
+    def update(self, targets: Iterable[Target]) -> None:
+        """Sense these replicas from now on; what is known of those that stay as they are is kept."""
+        session = self._session
+        if session is None:
+            raise RuntimeError("update() before start(): there is nothing to sense with yet")
+        wanted = {target.name: target for target in targets}
+        for name, sensed in list(self._sensed.items()):
+            if wanted.get(name) != sensed.target:
+                sensed.stop()
+                del self._sensed[name]
+        for name, target in wanted.items():
+            if name not in self._sensed:
+                self._sensed[name] = sensed = _Sensed(
+                    target, self._running, self._observer, session, self._clock, self._random
+                )
+                sensed.start()
+
+    async def close(self) -> None:
+        """Stop sensing."""
+        tasks = [task for sensed in self._sensed.values() for task in sensed.stop()]
+        if self._ticking is not None:
+            self._ticking.cancel()
+            tasks.append(self._ticking)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def itl(self, replica: str) -> ReplicaItl | None:
+        """Where the proxy tells of the streams of a replica; the same object until `update` changes the replica."""
+        sensed = self._sensed.get(replica)
+        return None if sensed is None else sensed.itl
+
+    def last_progress(self, replica: str) -> float:
+        """Clock reading when a step of the replica was last known to have ended; -inf: never."""
+        sensed = self._sensed.get(replica)
+        return -math.inf if sensed is None else sensed.advanced_s
+
+    def status(self) -> list[SourceStatus]:
+        """Which source each replica has."""
+        now = self._clock()
+        return [sensed.status(now) for sensed in self._sensed.values()]
+
+    def metrics(self, replica: str) -> EngineMetrics | None:
+        """The latest reading of a replica's metrics; None while it has a step feed, or says nothing."""
+        sensed = self._sensed.get(replica)
+        return None if sensed is None else sensed.scraper.last
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            self._running.rotate()
+            now = self._clock()
+            for sensed in list(self._sensed.values()):
+                sensed.tick(now)
+
+
+class _Sensed:
+    """One replica's sources, and the change from one to the other."""
+
+    def __init__(
+        self,
+        target: Target,
+        running: RunningRequests,
+        observer: SensesObserver,
+        session: aiohttp.ClientSession,
+        clock: Callable[[], float],
+        random_source: random.Random,
+    ) -> None:
+        self.target = target
+        self.itl = ReplicaItl(clock)
+        self.scraper = Scraper(target.name, target.url, session)
+        self.advanced_s = -math.inf
+        self._running = running
+        self._observer = observer
+        self._clock = clock
+        self._attribution = Attribution(target, running, observer, clock)
+        self._feed = None if target.feed_url is None else StepFeed(target, self, session, random_source)
+        self._scrape_pause_s = _SCRAPE_EVERY_S * random_source.uniform(0.9, 1.0)
+        self._source = Source.none
+        self._since_s = clock()
+        self._next_seq = 0
+        self._lag_s: float | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self.itl.switch(True, self._attempts())
+        if self._feed is not None:
+            self._tasks.append(asyncio.create_task(self._feed.run(), name=f"step feed of {self.target.name}"))
+        if self.target.engine in _WITH_METRICS:
+            self._tasks.append(asyncio.create_task(self._scrape(), name=f"metrics of {self.target.name}"))
+
+    def stop(self) -> list[asyncio.Task[None]]:
+        """The tasks that are ending."""
+        self.itl.switch(False)
+        for task in self._tasks:
+            task.cancel()
+        return self._tasks
+
+    def tick(self, now: float) -> None:
+        """Once a second."""
+        try:
+            for observation in self.itl.evidence(now):
+                self._observer.step(observation)
+        except Exception:
+            log.exception("control_failed", replica=self.target.name)
+        self._choose(now)
+
+    def status(self, now: float) -> SourceStatus:
+        self._choose(now)
+        feed, attribution = self._feed, self._attribution
+        hello = None if feed is None else feed.hello
+        return SourceStatus(
+            replica=self.target.name,
+            source=self._source,
+            since_s=now - self._since_s,
+            feed_url=self.target.feed_url,
+            engine="" if hello is None else hello.engine,
+            version="" if hello is None else hello.version,
+            boot="" if hello is None else hello.boot,
+            lag_s=self._lag_s,
+            records=0 if feed is None else feed.records,
+            lost=0 if feed is None else feed.lost,
+            garbage=0 if feed is None else feed.garbage + feed.failed,
+            unattributed=attribution.unattributed,
+            starved=attribution.starved,
+            boots=0 if feed is None else feed.boots,
+            last_error=None if feed is None or feed.connected else feed.last_error,
+        )
+
+    # What the step feed tells (stepfeed.Listener).
+
+    def step(self, record: records.Step) -> None:
+        self.advanced_s = self._clock()
+        self._attribution.step(record)
+
+    def rollup(self, record: records.Rollup) -> None:
+        now = self.advanced_s = self._clock()
+        self._next_seq = record.after + 1
+        self._lag_s = max(0.0, time.time() - record.at_unix_s)
+        self._attribution.rollup(record)
+        steps = max(1, record.steps)
+        self._observer.progress(
+            ReplicaProgress(
+                replica=self.target.name,
+                at_s=now,
+                steps=record.steps,
+                step_us=record.step_us / steps,
+                step_max_us=record.step_max_us,
+                forward_us=record.forward_us / steps,
+                hook_us=record.hook_us / steps,
+                sequences=record.sequences / steps,
+                step_runs_s=0.0,
+                advanced_s=now,
+            )
+        )
+
+    def compile(self, record: records.Compile) -> None:
+        self._attribution.compile(record)
+
+    def offence(self, record: records.Offence) -> None:
+        self._attribution.offence(record)
+
+    def alive(self, record: records.Alive) -> None:
+        now = self._clock()
+        if record.next_seq > self._next_seq:
+            self._next_seq, self.advanced_s = record.next_seq, now
+        self._observer.progress(
+            ReplicaProgress(self.target.name, now, 0, 0.0, 0.0, 0.0, 0.0, 0.0, record.step_runs_s, self.advanced_s)
+        )
+
+    def gone(self, boot: str) -> None:
+        running = tuple(self._running.on_replica(self.target.name))
+        ended = tuple(self._running.ended_on(self.target.name))
+        self._next_seq = 0
+        self._observer.gone(ReplicaGone(self.target.name, self._clock(), boot, running, ended))
+
+    def connected(self, connected: bool) -> None:
+        self.itl.switch(not connected, self._attempts())
+        self._choose(self._clock())
+
+    # Inside.
+
+    def _attempts(self) -> list[Attempt]:
+        return list(self._running.on_replica(self.target.name))
+
+    def _choose(self, now: float) -> None:
+        if self._feed is not None and self._feed.connected:
+            source = Source.steps
+        elif self.scraper.answers:
+            source = Source.metrics
+        elif self.itl.speaks(now):
+            source = Source.itl
+        else:
+            source = Source.none
+        if source is not self._source:
+            self._source, self._since_s = source, now
+
+    async def _scrape(self) -> None:
+        """While there is no step feed; with one, metrics would say less."""
+        while True:
+            await asyncio.sleep(self._scrape_pause_s)
+            if self._feed is not None and self._feed.connected:
+                self.scraper.forget()
+                continue
+            answered = self.scraper.answers
+            try:
+                metrics = await self.scraper.scrape(self._clock())
+                if metrics is not None:
+                    self._observer.metrics(metrics)
+            except Exception:
+                log.exception("metrics_failed", replica=self.target.name)
+            if self._feed is not None and self.scraper.answers and not answered:
+                # It has come up: what a minute ago was no feed may be one now.
+                self._feed.hurry()
