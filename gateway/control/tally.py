@@ -3,13 +3,12 @@
 Names, labels and text are metrics.py's, which reads this when it is scraped.
 """
 
-from bisect import bisect_left
 from collections import Counter
 from typing import Final
 
 from gateway.routing.router import Decision
 
-TTFT_BUCKETS_S: Final = (
+TTFT_BUCKETS_S: Final[list[float]] = [
     0.005,
     0.01,
     0.025,
@@ -25,47 +24,36 @@ TTFT_BUCKETS_S: Final = (
     60.0,
     120.0,
     300.0,
-)
-_PENDING: Final = 1000
+]
 
 
 class Histogram:
-    """Observations in seconds, counted by bucket; sorted into their buckets many at a time, or when they are read."""
+    """Observations in seconds, counted by bucket."""
 
-    __slots__ = ("_counts", "_pending", "_sum_s")
+    __slots__ = ("counts", "sum_s")
 
     def __init__(self) -> None:
-        self._counts = [0] * (len(TTFT_BUCKETS_S) + 1)
-        self._sum_s = 0.0
-        self._pending: list[float] = []
+        self.counts = [0] * (len(TTFT_BUCKETS_S) + 1)
+        self.sum_s = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Add one observation."""
-        self._pending.append(seconds)
-        if len(self._pending) >= _PENDING:
-            self._settle()
-
-    @property
-    def sum_s(self) -> float:
-        """Sum of all observations."""
-        self._settle()
-        return self._sum_s
+        """Add one observation. Most fall into one of the first buckets, so they are looked at in turn."""
+        at = 0
+        for bound in TTFT_BUCKETS_S:
+            if seconds <= bound:
+                break
+            at += 1
+        self.counts[at] += 1
+        self.sum_s += seconds
 
     def cumulative(self) -> list[tuple[str, float]]:
         """Prometheus' form: each upper bound with the count of all observations up to it."""
-        self._settle()
-        total = 0.0
+        total = 0
         buckets: list[tuple[str, float]] = []
-        for bound, count in zip([*map(str, TTFT_BUCKETS_S), "+Inf"], self._counts, strict=True):
+        for bound, count in zip([*map(str, TTFT_BUCKETS_S), "+Inf"], self.counts, strict=True):
             total += count
             buckets.append((bound, total))
         return buckets
-
-    def _settle(self) -> None:
-        for seconds in self._pending:
-            self._counts[bisect_left(TTFT_BUCKETS_S, seconds)] += 1
-            self._sum_s += seconds
-        self._pending.clear()
 
 
 class DecisionTally:

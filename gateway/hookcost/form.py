@@ -1,25 +1,12 @@
 """What a chat body says beside its messages: an application says the same each time, so its classification is kept.
 
-The bytes around the messages are the key, so that neither the schema among them nor anything else is parsed again.
-msgspec finds the messages; what it skips is equal, byte for byte, to what was read in full before.
+The bytes around the messages are the key, so that neither the schema among them nor anything else is parsed again:
+what msgspec skips on its way to the messages is equal, byte for byte, to what was read in full before.
 """
 
 from typing import Final
 
-import msgspec
-
-
-class _Chat(msgspec.Struct, gc=False):
-    messages: msgspec.Raw
-
-
-class _Message(msgspec.Struct, gc=False):
-    content: str
-    tools: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-
-
-_BODY: Final = msgspec.json.Decoder(_Chat)
-_MESSAGES: Final = msgspec.json.Decoder(list[_Message])
+from gateway.hookcost.messages import ABSENT, UNREADABLE, decode_body, decode_messages
 
 NO_FORM: Final = (b"", -1)
 
@@ -31,14 +18,14 @@ def form_of(body: bytes) -> tuple[bytes, int]:
     not said.
     """
     try:
-        spelled = bytes(_BODY.decode(body).messages)
-        messages = _MESSAGES.decode(spelled)
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
-        return NO_FORM
+        spelled = bytes(decode_body(body).messages)
+        messages = decode_messages(spelled)
+    except UNREADABLE:
+        return b"", -1
     prompt_bytes = 0
     for message in messages:
-        if message.tools is not msgspec.UNSET:
-            return NO_FORM
+        if message.tools is not ABSENT:
+            return b"", -1
         prompt_bytes += text_size(message.content)
     # Wherever these bytes stand first, only this value there makes this key: had another body other messages at that
     # place, they could not begin with the whole of these.
