@@ -26,5 +26,10 @@ class HookCost:
     refused: str | None = None
     front_end_us: float = 0.0
 
+    @property
+    def costly(self) -> bool:
+        """Whether there is any work in it for the step thread."""
+        return self.step_us > 0.0 or self.compile_ms > 0.0 or bool(self.heavy) or bool(self.refused)
+
 
 FREE = HookCost()

@@ -20,6 +20,7 @@ class Origin:
     budget_us:     hook time that one step may take in that pool; None: any.
     hard_limit_us: hook time of one step that trips at once; None: any.
     probe:         it runs in quarantine to find out whether its signature may come back.
+    costly:        hook work is predicted for it (`HookCost.costly`); who asks for none is never blamed for any.
     """
 
     request_id: str
@@ -30,6 +31,7 @@ class Origin:
     budget_us: float | None = None
     hard_limit_us: float | None = None
     probe: bool = False
+    costly: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,116 @@
+"""The breakers that are known, of one kind: those that bar somebody, and closed ones whose trips are remembered.
+
+Bounded, and unequal about what is forgotten: nothing that bars is forgotten because of others that don't. Closed ones
+go first, the longest untouched before others; of those that bar, only beyond their own bound, the one that nobody has
+asked for the longest time, never a pinned one, and the caller is told.
+"""
+
+import heapq
+from collections import OrderedDict
+from dataclasses import dataclass
+from itertools import count
+
+from gateway.breaker.policy import Bounds
+from gateway.breaker.record import BreakerRecord, Kind, State
+
+_NEVER = float("inf")
+
+
+@dataclass(slots=True, eq=False)
+class Breaker:
+    """One breaker as this gateway has it. Clock readings in seconds of the monotonic clock.
+
+    version:     of the shared store, of the newest record heard from there.
+    due_s:       when something happens without anybody's doing: the wait is over, or nobody has asked for long.
+    probe_due_s: from when on the next probe may run.
+    asked_s:     when a request of it came last.
+    offered_s:   when one was last offered as a probe.
+    unconfirmed: our own word, which the others must take and which has not come back from the store.
+    deferred:    another gateway's word meanwhile: its version, itself, and until when it waits. Ours may lie above it.
+    """
+
+    record: BreakerRecord
+    version: int = 0
+    due_s: float = _NEVER
+    probe_due_s: float = _NEVER
+    asked_s: float = -_NEVER
+    offered_s: float = -_NEVER
+    unconfirmed: BreakerRecord | None = None
+    deferred: tuple[int, BreakerRecord, float] | None = None
+
+
+class Registry:
+    """Breakers of one kind by key. `barred` may be read, and only be written by `place`."""
+
+    def __init__(self, kind: Kind, bounds: Bounds) -> None:
+        self._kind = kind
+        self._bounds = bounds
+        self.barred: OrderedDict[str, Breaker] = OrderedDict()
+        """Open, half-open and pinned; the one that was asked for longest ago first."""
+        self._closed: OrderedDict[str, Breaker] = OrderedDict()
+        self._pinned = 0
+        self._agenda: list[tuple[float, int, Breaker]] = []
+        self._entries = count()
+
+    @property
+    def closed(self) -> int:
+        """How many closed ones are remembered."""
+        return len(self._closed)
+
+    @property
+    def may_pin(self) -> bool:
+        """Whether there is room for one more pinned one."""
+        return self._pinned < self._bounds.pinned
+
+    def find(self, key: str) -> Breaker | None:
+        """The breaker of a key, if anything is remembered of it."""
+        return self.barred.get(key) or self._closed.get(key)
+
+    def find_or_new(self, key: str) -> Breaker:
+        """The breaker of a key; a closed one if there was none."""
+        return self.find(key) or Breaker(BreakerRecord(self._kind, key))
+
+    def asked(self, breaker: Breaker, now_s: float) -> None:
+        """A request came for one that bars."""
+        breaker.asked_s = now_s
+        self.barred.move_to_end(breaker.record.key)
+
+    def place(self, breaker: Breaker, record: BreakerRecord) -> Breaker | None:
+        """Give a breaker its new record, and its place. Returns the one that had to go for it, if one that bars had."""
+        key = record.key
+        self._pinned += (record.state is State.pinned) - (breaker.record.state is State.pinned)
+        breaker.record = record
+        if record.state is State.closed:
+            self.barred.pop(key, None)
+            self._closed[key] = breaker
+            self._closed.move_to_end(key)
+            if len(self._closed) > self._bounds.closed:
+                self._closed.popitem(last=False)
+            return None
+        self._closed.pop(key, None)
+        self.barred[key] = breaker
+        return self._let_go(breaker) if len(self.barred) > self._bounds.barred else None
+
+    def plan(self, breaker: Breaker, due_s: float) -> None:
+        """Have `due` return the breaker at `due_s`, unless it is planned anew before."""
+        breaker.due_s = due_s
+        if due_s != _NEVER:
+            heapq.heappush(self._agenda, (due_s, next(self._entries), breaker))
+
+    def due(self, now_s: float, at_most: int) -> list[Breaker]:
+        """Those whose time has come; not planned any more."""
+        found: list[Breaker] = []
+        while self._agenda and len(found) < at_most and self._agenda[0][0] <= now_s:
+            due_s, _, breaker = heapq.heappop(self._agenda)
+            if due_s == breaker.due_s:
+                breaker.due_s = _NEVER
+                found.append(breaker)
+        return found
+
+    def _let_go(self, newest: Breaker) -> Breaker | None:
+        for breaker in self.barred.values():
+            if breaker is not newest and breaker.record.state is not State.pinned:
+                del self.barred[breaker.record.key]
+                breaker.due_s = _NEVER
+                return breaker
+        return None
