@@ -39,10 +39,6 @@ class Running(Protocol):
     def received_s(self) -> float:
         """When it was sent to the replica, by the gateway's monotonic clock."""
 
-    @property
-    def plain(self) -> bool:
-        """It asks for no hook at all, so that no step is slow because of it."""
-
 
 class RunningRequests:
     """A registry of attempts. All methods belong to one event loop.

@@ -29,7 +29,7 @@ from replica.recorder.ring import RingReader
 # An engine at work is looked at this often; a look costs about 20 µs.
 _LOOK_EVERY_S = 0.003
 # One that has had nothing to do for a while.
-_LOOK_IDLE_S = 0.01
+_LOOK_IDLE_S = 0.02
 _IDLE_AFTER_S = 0.5
 # Between two steps of a busy engine none runs either, for less than this.
 _FELL_IDLE_S = 0.02
