@@ -179,6 +179,11 @@ class Pool:
             return True
         return not replica.reserved and (not replica.booked or replica.booked_us + step_us <= budget_us + _ROUNDING_US)
 
+    def has_step_room(self, replica: Replica) -> bool:
+        """Whether any request with a cost could fit there."""
+        budget_us = self.step_budget_us
+        return budget_us is None or not replica.booked or replica.booked_us < budget_us
+
     def book(self, replica: Replica, step_us: float = 0.0, structured: bool = False) -> None:
         """Count a request on a replica, whether or not it fits. The caller owes a `release` with the same figures."""
         level = replica.in_flight
