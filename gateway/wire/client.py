@@ -28,6 +28,7 @@ from gateway.wire.message import (
     status_line,
 )
 from gateway.wire.requesthead import HeadProbe, RefusedError, RequestHead
+from gateway.wire.variedhead import VariedHead
 
 if TYPE_CHECKING:
     from gateway.wire.server import Server
@@ -53,6 +54,7 @@ class ClientConnection:
         "_probe",
         "_server",
         "_unread",
+        "_varied_head",
         "clock",
         "current",
         "deadline",
@@ -81,6 +83,7 @@ class ClientConnection:
         self._body_remaining = 0
         self._chunks: ChunkedBody | None = None
         self._last_head = LastHead()
+        self._varied_head = VariedHead()
         self._partial = bytearray()
         self._probe: HeadProbe | None = None
         self._unread = b""
@@ -288,18 +291,22 @@ class ClientConnection:
             return data.lstrip(b"\r\n")  # RFC 9112 section 2.2: empty lines before a request line are ignored
         last = self._last_head
         end, length = last.match(data)
+        head: RequestHead
         if end > 0:
-            head: RequestHead = last.value
+            head = last.value
         else:
-            end = data.find(HEAD_END) + 4
+            varied, end, length = self._varied_head.match(data)
+            if varied is None:
+                end = data.find(HEAD_END) + 4
             if end == 3:
                 self._keep_partial(data)
                 return b""
             if end > self.limits.max_header_bytes:
                 raise RefusedError(self._header_too_large())
-            spelled = data if end == len(data) else data[:end]
-            head, length = self._heads.read(spelled)
-            last.keep(spelled, head)
+            if varied is None:
+                head, length = self._learn_head(data if end == len(data) else data[:end])
+            else:
+                head = varied
         if length > self.limits.max_body_bytes:
             raise RefusedError(self._body_too_large())
         self._partial.clear()
@@ -321,6 +328,15 @@ class ClientConnection:
             exchange.received = True
             self._start(exchange)
         return data[end:]
+
+    def _learn_head(self, spelled: bytes) -> tuple[RequestHead, int]:
+        """A head that is not like the last one, and its length; the next one may be like it."""
+        head, length = self._heads.read(spelled)
+        if head.base is None:
+            self._last_head.keep(spelled, head)
+        else:
+            self._varied_head.keep(spelled, head)
+        return head, length
 
     def _joined(self, data: bytes) -> bytes:
         """The unfinished head with `data` behind it."""

@@ -32,7 +32,7 @@ _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 _STATUS_LINES = {code: b"HTTP/1.1 %d %b\r\n" % (code, reason) for code, reason in _REASONS.items()}
 
 
-_USUAL_LENGTHS: Final = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
+USUAL_LENGTHS: Final = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
 _MAX_DIGITS: Final = 15
 _ANY_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*0*([0-9]+)[ \t]*\r\n", re.IGNORECASE)
 
@@ -43,7 +43,7 @@ def without_length(head: bytes) -> tuple[bytes, int]:
     Heads that are equal without them differ in nothing else, except that one may have had none: an empty length, which
     is never valid. Hot: `find` takes a tenth of the time of a regular expression.
     """
-    for name in _USUAL_LENGTHS:
+    for name in USUAL_LENGTHS:
         start = head.find(name)
         if start >= 0:
             start += len(name)
@@ -72,7 +72,7 @@ class LastHead:
     def keep(self, head: bytes, value: Any) -> None:
         """Remember a head with the usual `content-length`; any other is forgotten."""
         self._prefix = b""
-        for name in _USUAL_LENGTHS:
+        for name in USUAL_LENGTHS:
             start = head.find(name)
             if start >= 0:
                 start += len(name)

@@ -7,7 +7,6 @@ be framed in two ways) and taken apart. Knows nothing of sockets.
 """
 
 import re
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -33,7 +32,6 @@ class RefusedError(Exception):
         self.reply = reply
 
 
-@dataclass(eq=False)
 class RequestHead:
     """A request's head without the length of its body, which differs between requests that share it.
 
@@ -43,24 +41,83 @@ class RequestHead:
     headers:    as they came, hop-by-hop ones too; without `content-length`.
     has_length: there is a `content-length`.
     drops:      a `Connection` header names further headers that end here.
+    base:       the head that this one is but for `new_lines`, which were never seen before; else None.
     note:       the handler's own; kept with the head.
 
-    Not to be changed but for `note`; not frozen, because that would double the time of making one.
+    Not to be changed but for `note`.
     """
 
-    method: bytes
-    target: bytes
-    path: str
-    http10: bool
-    keep_alive: bool
-    headers: Headers
-    lines: bytes
-    has_length: bool
-    chunked: bool
-    expects_continue: bool
-    request_id: bytes
-    drops: bool
-    note: Any = None
+    __slots__ = (
+        "base",
+        "chunked",
+        "drops",
+        "expects_continue",
+        "has_length",
+        "headers",
+        "http10",
+        "keep_alive",
+        "lines",
+        "method",
+        "new_lines",
+        "note",
+        "path",
+        "request_id",
+        "target",
+    )
+
+    def __init__(
+        self,
+        method: bytes,
+        target: bytes,
+        path: str,
+        http10: bool,
+        keep_alive: bool,
+        headers: Headers,
+        lines: bytes,
+        has_length: bool,
+        chunked: bool,
+        expects_continue: bool,
+        request_id: bytes,
+        drops: bool,
+        base: "RequestHead | None" = None,
+        new_lines: tuple[bytes, ...] = (),
+        note: Any = None,
+    ) -> None:
+        self.method = method
+        self.target = target
+        self.path = path
+        self.http10 = http10
+        self.keep_alive = keep_alive
+        self.headers = headers
+        self.lines = lines
+        self.has_length = has_length
+        self.chunked = chunked
+        self.expects_continue = expects_continue
+        self.request_id = request_id
+        self.drops = drops
+        self.base = base
+        self.new_lines = new_lines
+        self.note: Any = note
+
+    def varied(self, lines: bytes, request_id: bytes, new: Headers, new_lines: tuple[bytes, ...]) -> "RequestHead":
+        """The same head with further header lines."""
+        return RequestHead(
+            self.method,
+            self.target,
+            self.path,
+            self.http10,
+            self.keep_alive,
+            self.headers + new,
+            lines,
+            self.has_length,
+            self.chunked,
+            self.expects_continue,
+            request_id,
+            False,
+            self,
+            new_lines,
+            self.note,
+        )
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header, by its lower-case name."""
@@ -118,21 +175,7 @@ class RequestHeads:
                 request_id = value
             else:
                 lines.append(line + b"\r\n")
-        return RequestHead(
-            base.method,
-            base.target,
-            base.path,
-            base.http10,
-            base.keep_alive,
-            base.headers + headers,
-            b"".join(lines),
-            base.has_length,
-            base.chunked,
-            base.expects_continue,
-            request_id,
-            drops=False,
-            note=base.note,
-        )
+        return base.varied(b"".join(lines), request_id, headers, tuple(new))
 
     def _split(self, key: bytes) -> tuple[list[bytes], bytes]:
         """The lines that may be new each time, and the head without them; no lines if it cannot be split like that."""
