@@ -32,6 +32,8 @@ log = structlog.get_logger("steplane.feed")
 
 _TICK_S = 1.0
 _SCRAPE_EVERY_S = 5.0
+_SPEAKS_EVERY_S = 1.0
+"""A step feed sends a line at least this often."""
 _WITH_METRICS = frozenset({"sglang", "vllm"})
 
 
@@ -39,9 +41,10 @@ _WITH_METRICS = frozenset({"sglang", "vllm"})
 class ReplicaGone:
     """A replica's engine has ended, by its own feed's account or by that of the engine that came after it.
 
+    at_s:    when it was heard of, or at most a second after the engine's last sign of life.
     boot:    names the run that ended.
-    running: what ran on it now.
-    ended:   what ended on it within the last one or two seconds: the proxy may have heard of the end first.
+    running: what ran on it then.
+    ended:   what had ended on it within the last one or two seconds: the proxy may have heard of the end first.
     """
 
     replica: str
@@ -175,6 +178,7 @@ class _Sensed:
         self._source = Source.none
         self._since_s = clock()
         self._next_seq = 0
+        self._heard_s = -math.inf
         self._lag_s: float | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -226,11 +230,12 @@ class _Sensed:
     # What the step feed tells (stepfeed.Listener).
 
     def step(self, record: records.Step) -> None:
-        self.advanced_s = self._clock()
+        self.advanced_s = self._hear()
+        self._next_seq = record.seq + 1
         self._attribution.step(record)
 
     def rollup(self, record: records.Rollup) -> None:
-        now = self.advanced_s = self._clock()
+        now = self.advanced_s = self._hear()
         self._next_seq = record.after + 1
         self._lag_s = max(0.0, time.time() - record.at_unix_s)
         self._attribution.rollup(record)
@@ -251,13 +256,15 @@ class _Sensed:
         )
 
     def compile(self, record: records.Compile) -> None:
+        self._hear()
         self._attribution.compile(record)
 
     def offence(self, record: records.Offence) -> None:
+        self._hear()
         self._attribution.offence(record)
 
     def alive(self, record: records.Alive) -> None:
-        now = self._clock()
+        now = self._hear()
         if record.next_seq > self._next_seq:
             self._next_seq, self.advanced_s = record.next_seq, now
         self._observer.progress(
@@ -265,16 +272,25 @@ class _Sensed:
         )
 
     def gone(self, boot: str) -> None:
-        running = tuple(self._running.on_replica(self.target.name))
-        ended = tuple(self._running.ended_on(self.target.name))
-        self._next_seq = 0
-        self._observer.gone(ReplicaGone(self.target.name, self._clock(), boot, running, ended))
+        # Where the end is only seen by the engine's return, requests may run on the new one already.
+        at_s = min(self._clock(), self._heard_s + _SPEAKS_EVERY_S)
+        name = self.target.name
+        running = tuple([attempt for attempt in self._running.on_replica(name) if attempt.received_s <= at_s])
+        ended = tuple([attempt for attempt in self._running.ended_on(name) if attempt.received_s <= at_s])
+        self._observer.gone(ReplicaGone(name, at_s, boot, running, ended))
 
-    def connected(self, connected: bool) -> None:
-        self.itl.switch(not connected, self._attempts())
+    def connected(self, hello: records.Hello | None) -> None:
+        if hello is not None:
+            self._hear()
+            self._next_seq = hello.next_seq
+        self.itl.switch(hello is None, self._attempts())
         self._choose(self._clock())
 
     # Inside.
+
+    def _hear(self) -> float:
+        self._heard_s = now = self._clock()
+        return now
 
     def _attempts(self) -> list[Attempt]:
         return list(self._running.on_replica(self.target.name))

@@ -51,8 +51,8 @@ class Listener(Protocol):
     def gone(self, boot: str) -> None:
         """The engine that ran as `boot` runs no more. Told once for each boot."""
 
-    def connected(self, connected: bool) -> None:
-        """Whether the feed speaks now."""
+    def connected(self, hello: Hello | None) -> None:
+        """The feed speaks now, beginning with `hello`; None: it does not."""
 
 
 class _NoFeedError(Exception):
@@ -181,7 +181,6 @@ class StepFeed:
             self._boot = hello.boot
         self.hello = hello
         self._pause.reset()
-        self._told = ""
         if hello.boot != self._gone_boot:
             self._set_connected(True)
 
@@ -206,8 +205,8 @@ class StepFeed:
                 if self._is_new(record.seq):
                     listener.step(record)
             case Rollup():
-                self._after = record.after
                 self._seen = max(self._seen, record.after)
+                self._after = record.after
                 listener.rollup(record)
             case Alive():
                 listener.alive(record)
@@ -243,9 +242,9 @@ class StepFeed:
         if connected != self.connected:
             self.connected = connected
             if connected:
-                self.last_error = None
+                self.last_error, self._told = None, ""
                 log.info("step_feed_connected", replica=self._target.name, url=self._url)
-            self._listener.connected(connected)
+            self._listener.connected(self.hello if connected else None)
 
     def _tell(self, problem: str | None) -> None:
         """Note why there is no feed; log it once, and loudly only where one was promised or has been."""

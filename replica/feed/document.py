@@ -24,6 +24,7 @@ def document(record: Record, unix_offset_s: float) -> Document:
                 "sequences": record.sequences,
                 "prompt_tokens": record.prompt_tokens,
                 "after_idle": record.after_idle,
+                "cold": list(record.cold),
                 "step_us": _us(record.step_us),
                 "forward_us": _us(record.forward_us),
                 "hook_us": _us(record.hook_us),

@@ -5,7 +5,7 @@
      "requests": {"RID": {"steps": n, "sum_us": …, "max_us": …, "kinds": {…}}}}
 
 All of it in one line: a reader that loses its connection resumes after `after` and has counted nothing twice. Steps
-whose thread was starved of CPU are counted and charged to nobody.
+whose thread was starved of CPU are counted and charged to nobody, hooks that still warm up are left out.
 """
 
 import re
@@ -57,7 +57,7 @@ class Rollup:
         return len(self._requests) >= _MOST_REQUESTS
 
     def add(self, record: StepRecord, own: dict[str, dict[HookKind, float]]) -> None:
-        """Count one step; `own` is `record.by_request()`."""
+        """Count one step; `own` is `record.judged()`."""
         self.steps += 1
         self._step_us += record.step_us
         self._step_max_us = max(self._step_max_us, record.step_us)

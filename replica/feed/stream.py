@@ -90,7 +90,7 @@ class _Lines:
         if not isinstance(record, StepRecord):
             return _line(document(record, offset_s))
         wanted = self.wanted
-        own = record.by_request() if wanted.rollup_s or wanted.least_own_us else None
+        own = record.judged() if wanted.rollup_s or wanted.least_own_us else None
         if own is not None and wanted.rollup_s:
             self.rollup.add(record, own)
         if record.hook_us < wanted.least_hook_us:

@@ -120,6 +120,7 @@ class StepRecorder:
         hooks, ring, hook_us = self.hooks, self._ring, self.hook_us
         start_s = self.started_s
         cpu_us = max(0.0, (cpu_s - self.cpu_started_s) * 1e6 - self.model_cpu_us)
+        cold = self._warm_up() if self._cold and hooks else ()
         if ring is not None:
             ring.step_runs(0.0, self.steps)
             ring.write(
@@ -135,13 +136,12 @@ class StepRecorder:
                         self._sequences,
                         self._prompt_tokens,
                         self._idle,
+                        cold,
                         hooks,
                     ),
                     2,
                 )
             )
-        if self._cold and hooks:
-            self._warm_up()
         if self.judge.suspects(hook_us):
             self._judge(now, cpu_us)
         hooks.clear()
@@ -153,12 +153,13 @@ class StepRecorder:
         self._mode, self._sequences, self._prompt_tokens = "none", 0, 0
         self._idle = self._busy = False
 
-    def _warm_up(self) -> None:
-        """Count the steps in which each kind ran, until all of them have run often enough."""
+    def _warm_up(self) -> tuple[int, ...]:
+        """Count the steps in which each kind ran, until all have run often enough; those that now ran too early."""
         for index in {hook[1] for hook in self.hooks} & self._cold:
             self.judge.ran(KINDS[index])
             if self.judge.warm(KINDS[index]):
                 self._cold.discard(index)
+        return tuple({hook[1] for hook in self.hooks} & self._cold)
 
     def _judge(self, now: float, cpu_us: float) -> None:
         own: dict[str, dict[HookKind, float]] = {}

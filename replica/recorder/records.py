@@ -71,6 +71,7 @@ class StepRecord:
     sequences:     in the forward pass.
     prompt_tokens: prefilled in it.
     after_idle:    the engine had nothing to do before this step.
+    cold:          kinds that ran for the first times in the life of the engine: nobody is judged by them.
     """
 
     seq: int
@@ -83,6 +84,7 @@ class StepRecord:
     sequences: int
     prompt_tokens: int
     after_idle: bool
+    cold: tuple[HookKind, ...]
     hooks: tuple[HookTime, ...]
 
     def by_kind(self) -> dict[HookKind, float]:
@@ -99,6 +101,17 @@ class StepRecord:
             if rid is not None:
                 own = totals.setdefault(rid, {})
                 own[kind] = own.get(kind, 0.0) + us
+        return totals
+
+    def judged(self) -> dict[str, dict[HookKind, float]]:
+        """`by_request` without the kinds that were still warming up: what requests may be judged by."""
+        if not self.cold:
+            return self.by_request()
+        totals: dict[str, dict[HookKind, float]] = {}
+        for rid, kinds in self.by_request().items():
+            warm = {kind: us for kind, us in kinds.items() if kind not in self.cold}
+            if warm:
+                totals[rid] = warm
         return totals
 
     def shared_us(self) -> float:
@@ -190,6 +203,7 @@ def decode(seq: int, payload: bytes) -> Record:
     try:
         match tag:
             case Tag.step:
+                fields[-2] = tuple([KINDS[kind] for kind in fields[-2]])
                 fields[-1] = tuple([HookTime(rid, KINDS[kind], us) for rid, kind, us in fields[-1]])
                 return StepRecord(seq, *fields)
             case Tag.offence:
