@@ -1,5 +1,6 @@
 """The step feed of an engine in a process of its own: what readers get, and that nothing they do reaches the engine."""
 
+import itertools
 import json
 import os
 import signal
@@ -180,7 +181,43 @@ def test_steps_of_little_hook_time_can_be_left_out(shared: Running) -> None:
         assert next(lines)["event"] == "alive"
 
 
-@pytest.mark.parametrize("query", ["after=x", "min_hook_us=much"])
+def test_a_rollup_comes_every_second_and_misses_no_step(shared: Running) -> None:
+    with shared.lines("?from=newest&min_own_us=1e9&rollup_s=0.2") as lines:
+        hello = next(lines)
+        rollups = [next(lines) for _ in range(3)]
+    assert [line["event"] for line in rollups] == ["rollup"] * 3
+    first = rollups[0]["after"] - rollups[0]["steps"]
+    assert 0 <= first - (hello["next_seq"] - 1) < 50
+    for before, line in itertools.pairwise(rollups):
+        assert line["after"] - line["steps"] == before["after"]
+    line = rollups[-1]
+    assert (line["sequences"], line["forward_us"]) == (8 * line["steps"], 2000.0 * line["steps"])
+    assert len(line["requests"]) == 8
+    assert all(own["steps"] + line["starved"] == line["steps"] for own in line["requests"].values())
+
+
+def test_a_reader_of_rollups_resumes_after_the_last_and_counts_nothing_twice(shared: Running) -> None:
+    with shared.lines("?from=newest&min_own_us=1e9&rollup_s=0.2") as lines:
+        boot = next(lines)["boot"]
+        after = next(lines)["after"]
+    with shared.lines(f"?boot={boot}&after={after}&min_own_us=1e9&rollup_s=0.2") as lines:
+        next(lines)
+        line = next(lines)
+    assert line["after"] - line["steps"] == after
+
+
+def test_the_requests_of_a_dear_step_are_those_that_made_it_dear(shared: Running) -> None:
+    with shared.lines("?from=newest&min_own_us=0.5") as lines:
+        next(lines)
+        assert len(take_steps(lines, 1)[0]["requests"]) == 8
+    with shared.lines("?from=newest&min_own_us=1.5") as lines:
+        next(lines)
+        assert next(lines)["event"] == "alive"
+
+
+@pytest.mark.parametrize(
+    "query", ["after=x", "min_hook_us=much", "min_own_us=nan", "rollup_s=-1", "min_own_us=1&rollup_s=often"]
+)
 def test_a_query_that_makes_no_sense_is_refused(shared: Running, query: str) -> None:
     response = httpx.get(f"{shared.url}/steps?{query}", timeout=30)
     assert response.status_code == 400

@@ -106,6 +106,15 @@ def test_a_step_after_a_step_is_not_after_idle(bench: Bench) -> None:
     assert [record.after_idle for record in bench.records() if isinstance(record, StepRecord)] == [True, False, True]
 
 
+def test_a_step_says_which_kinds_run_for_the_first_times_in_the_life_of_the_engine(bench: Bench) -> None:
+    for rid in ("a", "b", "c", "d"):
+        bench.step({rid: 50.0})
+    bench.recorder.step_begins()
+    steps = [record for record in bench.records() if isinstance(record, StepRecord)]
+    assert [step.cold for step in steps] == [(HookKind.grammar_fill,), (HookKind.grammar_fill,), (), ()]
+    assert [step.judged() for step in steps[1:3]] == [{}, {"c": {HookKind.grammar_fill: 50.0}}]
+
+
 def test_hooks_never_explain_more_than_the_section_took(bench: Bench) -> None:
     recorder = bench.recorder
     recorder.step_begins()
