@@ -1,0 +1,163 @@
+"""One connection to the shared Redis, whatever stands behind the URL. The only module that knows the `redis` package.
+
+A link is used until something fails and then replaced by a new one, which looks up names, sentinels and the cluster's
+slots anew. So nothing in here tries twice.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gateway.state.options import Address, RedisOptions, Topology
+from gateway.state.scripts import Script
+
+try:
+    from redis.asyncio import Redis, RedisCluster, Sentinel
+    from redis.asyncio.client import PubSub
+    from redis.asyncio.cluster import ClusterNode
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+    from redis.exceptions import NoScriptError, RedisClusterException, RedisError, ResponseError
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "state.redis needs the package redis, which is not installed here; install it: pip install 'steplane[redis]'",
+        name="redis",
+    ) from error
+
+FAILURES = (RedisError, RedisClusterException, OSError, TimeoutError)
+"""What a link raises when Redis is away, slow or unwilling."""
+
+_SCAN_PAGE = 500
+
+
+class Link:
+    """Calls scripts and hears messages. Raises `FAILURES`; after the first one it is to be closed, unless
+    `is_refusal`."""
+
+    def __init__(
+        self, client: Redis | RedisCluster, pubsub: PubSub, others: Sequence[Redis], subscribe_timeout_s: float
+    ) -> None:
+        """`others`: clients that serve these two, to be closed with them."""
+        self._client = client
+        self._pubsub = pubsub
+        self._others = others
+        self._subscribe_timeout_s = subscribe_timeout_s
+
+    async def call(self, script: Script, keys: Sequence[bytes], arguments: Sequence[bytes | str | int | float]) -> Any:
+        """Run a script; all keys lie in one slot."""
+        try:
+            return await self._client.execute_command("EVALSHA", script.sha, len(keys), *keys, *arguments)
+        except NoScriptError:
+            return await self._client.execute_command("EVAL", script.source, len(keys), *keys, *arguments)
+
+    async def scan(self, key: bytes, cursor: int) -> tuple[int, dict[bytes, bytes]]:
+        """A page of a hash, and the cursor of the next one; 0 after the last."""
+        page: tuple[int, dict[bytes, bytes]] = await self._client.execute_command(
+            "HSCAN", key, cursor, "COUNT", _SCAN_PAGE
+        )
+        return page
+
+    async def changed_since(self, key: bytes, score: float, offset: int, limit: int) -> list[tuple[bytes, float]]:
+        """A page of a sorted set from `score` on: members and scores."""
+        page: list[tuple[bytes, float]] = await self._client.execute_command(
+            "ZRANGEBYSCORE", key, score, "+inf", "WITHSCORES", "LIMIT", offset, limit, withscores=True
+        )
+        return page
+
+    async def subscribe(self, channel: bytes) -> None:
+        """Hear messages from now on: all that are published after this returns."""
+        async with asyncio.timeout(self._subscribe_timeout_s):
+            await self._pubsub.subscribe(channel)
+            while await self._pubsub.get_message(timeout=None) is None:
+                pass
+
+    async def message(self) -> bytes:
+        """The next message."""
+        while True:
+            message = await self._pubsub.get_message(ignore_subscribe_messages=True, timeout=None)
+            if message is not None:
+                data: bytes = message["data"]
+                return data
+
+    async def close(self) -> None:
+        """Let go of all connections. Never raises `FAILURES`."""
+        for closing in (self._pubsub, self._client, *self._others):
+            try:
+                await closing.aclose()
+            except FAILURES:
+                # It is being thrown away: how it breaks doesn't matter.
+                continue
+
+
+async def open_link(options: RedisOptions) -> Link:
+    """A link that is made as it is used; only a cluster is asked now for its nodes. Raises `FAILURES`."""
+    address = options.address
+    settings = _settings(options, address)
+    # Who listens may have to wait for a long time.
+    listening = settings | {"socket_timeout": None}
+    client: Redis
+    listener: Redis
+    match address.topology:
+        case Topology.cluster:
+            nodes = [ClusterNode(host, port) for host, port in address.hosts]
+            cluster = RedisCluster(startup_nodes=nodes, **settings)
+            try:
+                await cluster.initialize()
+            except BaseException:
+                await cluster.aclose()
+                raise
+            # Any node passes on what is published at any other.
+            node = cluster.get_random_node()
+            listener = Redis(host=node.host, port=int(node.port), **listening)
+            return Link(cluster, listener.pubsub(), [listener], options.timeout_s)
+        case Topology.sentinel:
+            own = {"username": options.sentinel_username, "password": options.sentinel_password}
+            sentinel = Sentinel(address.hosts, sentinel_kwargs=settings | own)  # type: ignore[no-untyped-call]
+            client = sentinel.master_for(address.service, db=address.db, **settings)
+            listener = sentinel.master_for(address.service, db=address.db, **listening)
+            return Link(client, listener.pubsub(), [listener, *sentinel.sentinels], options.timeout_s)
+        case Topology.unix:
+            where: dict[str, Any] = {"unix_socket_path": address.path, "db": address.db}
+        case Topology.single:
+            host, port = address.hosts[0]
+            where = {"host": host, "port": port, "db": address.db}
+    client, listener = Redis(**where, **settings), Redis(**where, **listening)
+    return Link(client, listener.pubsub(), [listener], options.timeout_s)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether Redis is there and answers, but will not do this now (it is full, say)."""
+    # In a script's error the code stands in the middle. What has become a replica must be left for its new primary.
+    return isinstance(error, ResponseError) and not any(code in str(error) for code in ("READONLY", "CLUSTERDOWN"))
+
+
+def _settings(options: RedisOptions, address: Address) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "username": options.username if options.username is not None else address.username,
+        "password": _password(options.password_file) or options.password or address.password,
+        "socket_timeout": options.timeout_s,
+        "socket_connect_timeout": options.timeout_s,
+        "socket_keepalive": True,
+        "client_name": "steplane",
+        # The older protocol: the same answers from every version of servers and package.
+        "protocol": 2,
+        "retry": Retry(NoBackoff(), 0),
+    }
+    if address.encrypted:
+        settings |= {
+            "ssl": True,
+            "ssl_ca_certs": _text(options.ca_file),
+            "ssl_certfile": _text(options.cert_file),
+            "ssl_keyfile": _text(options.key_file),
+            "ssl_check_hostname": True,
+        }
+    return settings
+
+
+def _password(file: Path | None) -> str | None:
+    return file.read_text().strip() if file is not None else None
+
+
+def _text(path: Path | None) -> str | None:
+    return str(path) if path is not None else None
