@@ -1,0 +1,120 @@
+"""From an engine's request id back to the gateway's request."""
+
+import pytest
+
+from gateway.feed.running import GENERATIONS, RunningRequests
+from tests.unit.feed.attempts import REPLICA, attempt
+
+ID = "a1b2c3d4e5f6-00000000000a"
+
+
+@pytest.mark.parametrize(
+    ("engine_id", "rid", "found"),
+    [
+        (ID, ID, True),
+        # SGLang: prompts of a batch.
+        (ID, f"{ID}_0", True),
+        (ID, f"{ID}_17", True),
+        (ID, f"{ID}_", False),
+        (ID, f"{ID}_x", False),
+        (ID, ID[:-1], False),
+        ("batch_3", "batch_3", True),
+        # vLLM: the API's prefix, eight random digits, samples, prompts.
+        (ID, f"chatcmpl-{ID}-0123abcd", True),
+        (ID, f"chatcmpl-{ID}", True),
+        (ID, f"0_chatcmpl-{ID}-0123abcd", True),
+        (ID, f"cmpl-{ID}-0-0123abcd", True),
+        (ID, f"11_cmpl-{ID}-3-0123abcd", True),
+        (ID, f"cmpl-{ID}-0", True),
+        (ID, f"cmpl-{ID}-x-0123abcd", False),
+        ("mine", "chatcmpl-mine-0123abcd", True),
+        ("ends-0123abcd", "chatcmpl-ends-0123abcd", True),
+        ("ends-0123abcd", "chatcmpl-ends-0123abcd-99999999", True),
+        ("", "chatcmpl-", False),
+        (ID, "", False),
+    ],
+)
+def test_a_sequence_is_found_by_whatever_an_engine_makes_of_the_id(engine_id: str, rid: str, found: bool) -> None:
+    running = RunningRequests()
+    mine = attempt()
+    running.add(engine_id, mine)
+    assert running.find(rid, REPLICA) is (mine if found else None)
+
+
+def test_an_id_of_its_own_comes_before_one_that_it_could_be_made_of() -> None:
+    running = RunningRequests()
+    whole, part = attempt("whole"), attempt("part")
+    running.add("a", whole)
+    running.add("a_1", part)
+    assert running.find("a_1", REPLICA) is part
+    assert running.find("a_0", REPLICA) is whole
+
+
+def test_a_record_of_another_replica_is_not_about_the_attempt_on_this_one() -> None:
+    running = RunningRequests()
+    first, second = attempt(replica="r1"), attempt(replica="r2")
+    running.add(ID, first)
+    running.discard(ID, first)
+    running.add(ID, second)
+    assert running.find(ID, "r1") is first
+    assert running.find(ID, "r2") is second
+    assert running.find(ID, "r3") is None
+
+
+def test_an_ended_attempt_is_found_for_some_seconds() -> None:
+    running = RunningRequests()
+    mine = attempt()
+    running.add(ID, mine)
+    running.discard(ID, mine)
+    assert len(running) == 0
+    for _ in range(GENERATIONS - 1):
+        assert running.find(f"{ID}_0", REPLICA) is mine
+        running.rotate()
+    assert running.find(ID, REPLICA) is mine
+    running.rotate()
+    assert running.find(ID, REPLICA) is None
+
+
+def test_what_ended_a_moment_ago_counts_as_what_ran_when_a_replica_died() -> None:
+    running = RunningRequests()
+    early, late, elsewhere, now = attempt("1"), attempt("2"), attempt("3", replica="r9"), attempt("4")
+    for number, each in enumerate((early, late, elsewhere, now)):
+        running.add(str(number), each)
+    running.discard("0", early)
+    running.rotate()
+    running.rotate()
+    running.discard("1", late)
+    running.discard("2", elsewhere)
+    assert running.ended_on(REPLICA) == [late]
+    assert running.on_replica(REPLICA) == [now]
+
+
+def test_ended_attempts_are_bounded_however_many_there_are() -> None:
+    running = RunningRequests()
+    last = attempt()
+    for number in range(200_000):
+        running.add(str(number), last)
+        running.discard(str(number), last)
+    assert running.find("0", REPLICA) is None
+    assert running.find("199999", REPLICA) is last
+
+
+def test_of_two_with_the_same_id_the_end_of_one_is_not_the_end_of_the_other() -> None:
+    running = RunningRequests()
+    first, second = attempt("1"), attempt("2")
+    running.add("same", first)
+    running.add("same", second)
+    running.discard("same", first)
+    assert running.find("same", REPLICA) is second
+    assert len(running) == 1
+    running.discard("same", second)
+    running.discard("same", second)
+    assert len(running) == 0
+
+
+def test_running_requests_of_a_signature_come_with_the_ids_to_abort() -> None:
+    running = RunningRequests()
+    mine, other = attempt("1", "s1-bad"), attempt("2", "s1-good")
+    running.add("x", mine)
+    running.add("y", other)
+    assert running.of_signature("s1-bad") == [("x", mine)]
