@@ -100,7 +100,7 @@ class EvidenceBook:
 
     def _waited(self, observation: OffenceObservation) -> bool:
         origin = observation.origin
-        blamed, until_s = self._compile_blames.get(origin.replica, ("", 0.0))
+        blamed, until_s = self._compile_blames.get(origin.replica, ("", float("-inf")))
         if observation.at_s <= until_s and blamed != origin.signature:
             return True
         if len(self._compile_blames) >= _REPLICAS:

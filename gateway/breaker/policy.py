@@ -36,7 +36,9 @@ class Slope:
     least_steps:   steps before anything is judged; twelve blocks of eight, so that noise can't look like a line.
     fit:           share of the variance that a straight line must explain.
     growth:        the line's end over its beginning.
-    largest_jump:  share of the whole growth that may lie in one place: a cost that changes once, to stay, is no slope.
+    levels:        constant levels that must explain it far worse than the line: a generation that goes on to dearer
+                   parts of a grammar takes a few steps up, and stays.
+    lasting:       share of the slope that must still be there in its second half: a cost that levels off is no slope.
     horizon_steps: the line must cross the budget within so many further steps; else it is never reached.
     requests:      running requests that are watched at a time; beyond, the longest unseen is not watched any more.
     """
@@ -45,7 +47,8 @@ class Slope:
     least_steps: int = 96
     fit: float = 0.92
     growth: float = 1.5
-    largest_jump: float = 0.35
+    levels: int = 4
+    lasting: float = 0.85
     horizon_steps: int = 4000
     requests: int = 10_000
 

@@ -4,13 +4,12 @@ Judged on what it really cost, against the limits of the pool in which the signa
 sign: without a feed it is unclear, unless what brought the signature here can be judged by the answer alone.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from gateway.breaker.policy import BreakerPolicy, Limits
 from gateway.breaker.record import BreakerRecord
 from gateway.breaker.trip import Cause, Trip
-from gateway.hookcost.observation import CompileObservation, StepObservation
 
 
 class Judgement(StrEnum):
@@ -27,7 +26,7 @@ class Probe:
 
     steps:     seen of it, by steps or roll-ups.
     unrolled:  of them, steps that the next roll-up will tell of again.
-    over:      of them over the budget.
+    over:      steps over the budget, of which `worst_us` is the dearest.
     compiled:  its grammar's compilation was seen.
     ended_s:   when its answer was complete or broke off.
     answered:  the answer was complete and no error.
@@ -42,33 +41,24 @@ class Probe:
     steps: int = 0
     unrolled: int = 0
     over: int = 0
+    worst_us: float = 0.0
     compiled: bool = False
     ended_s: float | None = None
     answered: bool = False
     watched: bool = False
 
-    def step(self, observation: StepObservation, policy: BreakerPolicy) -> bool:
-        """Note a step; True when the probe is bad by it."""
+    def step(self, own_us: float) -> None:
+        """Note a step."""
         self.steps += 1
         self.unrolled += 1
-        own_us, limits = observation.own_us, self.limits
-        if limits.hard_limit_us is not None and own_us > limits.hard_limit_us:
-            return True
-        if limits.budget_us is not None and own_us > limits.budget_us:
+        if self.limits.budget_us is not None and own_us > self.limits.budget_us:
             self.over += 1
-            return self.over >= policy.over_budget.steps
-        return False
+            self.worst_us = max(self.worst_us, own_us)
 
     def roll_up(self, steps: int) -> None:
         """Note that it took so many steps since the last time, those that were noted one by one among them."""
         self.steps += max(0, steps - self.unrolled)
         self.unrolled = 0
-
-    def compile(self, observation: CompileObservation) -> bool:
-        """Note a compilation; True when the probe is bad by it."""
-        self.compiled = True
-        limit_ms = self.limits.compile_ms if self.limits.compile_ms is not None else observation.limit_ms
-        return limit_ms is not None and observation.compile_ms > limit_ms
 
     def is_over(self, now_s: float, policy: BreakerPolicy) -> bool:
         """Whether it can be judged: it has ended and all was told of it, or it has had its time."""
@@ -92,11 +82,54 @@ class Probe:
             enough = self.steps > 0 or self.compiled or self.watched
         return Judgement.good if enough else Judgement.unclear
 
+    def held_to_its_pool(self, trip: Trip) -> Trip:
+        """A trip of the probe itself, in terms of the pool where its like want to go."""
+        limits, compile_ms = self.limits, self.limits.compile_ms
+        return replace(
+            trip,
+            pool=self.trip.pool if self.trip is not None else "",
+            budget_us=limits.budget_us,
+            hard_limit_us=limits.hard_limit_us,
+            compile_limit_ms=compile_ms if compile_ms is not None else trip.compile_limit_ms,
+        )
 
-def probe_of(record: BreakerRecord, began_s: float, policy: BreakerPolicy) -> Probe:
-    """The next probe of a half-open signature."""
-    trip = record.trip
-    limits = policy.manual_limits
-    if trip is not None:
-        limits = Limits(trip.budget_us, trip.hard_limit_us, trip.compile_limit_ms)
-    return Probe(record.key, limits, trip, record.probes, began_s)
+
+class Probes:
+    """The probes that this gateway runs: one at a time of each signature."""
+
+    def __init__(self, policy: BreakerPolicy) -> None:
+        self._policy = policy
+        self._by_request: dict[str, Probe] = {}
+        self._request_of: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_request)
+
+    def begin(self, record: BreakerRecord, request_id: str, now_s: float) -> bool:
+        """This request is the next probe of a half-open signature; False when another one is."""
+        if record.key in self._request_of or request_id in self._by_request:
+            return False
+        trip, limits = record.trip, self._policy.manual_limits
+        if trip is not None:
+            limits = Limits(trip.budget_us, trip.hard_limit_us, trip.compile_limit_ms)
+        self._by_request[request_id] = Probe(record.key, limits, trip, record.probes, now_s)
+        self._request_of[record.key] = request_id
+        return True
+
+    def runs(self, signature: str) -> bool:
+        """Whether one of this signature runs."""
+        return signature in self._request_of
+
+    def find(self, request_id: str) -> Probe | None:
+        """The probe that this request is, if it is one."""
+        return self._by_request.get(request_id)
+
+    def end(self, request_id: str) -> None:
+        """It has been judged."""
+        probe = self._by_request.pop(request_id)
+        del self._request_of[probe.signature]
+
+    def over(self, now_s: float) -> list[tuple[str, Probe]]:
+        """Request id and probe of those that can be judged now."""
+        policy = self._policy
+        return [(rid, probe) for rid, probe in self._by_request.items() if probe.is_over(now_s, policy)]

@@ -21,22 +21,24 @@ class Breaker:
     """One breaker as this gateway has it. Clock readings in seconds of the monotonic clock.
 
     version:     of the shared store, of the newest record heard from there.
-    due_s:       when something happens without anybody's doing: the wait is over, or nobody has asked for long.
+    until_s:     when its state ends without anybody's doing: the wait is over, or nobody has asked for long.
     probe_due_s: from when on the next probe may run.
     asked_s:     when a request of it came last.
     offered_s:   when one was last offered as a probe.
     unconfirmed: our own word, which the others must take and which has not come back from the store.
     deferred:    another gateway's word meanwhile: its version, itself, and until when it waits. Ours may lie above it.
+    due_s:       when it is to be looked at next: the earlier of the two moments.
     """
 
     record: BreakerRecord
     version: int = 0
-    due_s: float = _NEVER
+    until_s: float = _NEVER
     probe_due_s: float = _NEVER
     asked_s: float = -_NEVER
     offered_s: float = -_NEVER
     unconfirmed: BreakerRecord | None = None
     deferred: tuple[int, BreakerRecord, float] | None = None
+    due_s: float = _NEVER
 
 
 class Registry:
@@ -76,7 +78,7 @@ class Registry:
         self.barred.move_to_end(breaker.record.key)
 
     def place(self, breaker: Breaker, record: BreakerRecord) -> Breaker | None:
-        """Give a breaker its new record, and its place. Returns the one that had to go for it, if one that bars had."""
+        """Give a breaker its new record, and its place. Returns the one that must go for it, if one that bars must."""
         key = record.key
         self._pinned += (record.state is State.pinned) - (breaker.record.state is State.pinned)
         breaker.record = record
@@ -89,13 +91,18 @@ class Registry:
             return None
         self._closed.pop(key, None)
         self.barred[key] = breaker
-        return self._let_go(breaker) if len(self.barred) > self._bounds.barred else None
+        return self._longest_unasked(breaker) if len(self.barred) > self._bounds.barred else None
 
-    def plan(self, breaker: Breaker, due_s: float) -> None:
-        """Have `due` return the breaker at `due_s`, unless it is planned anew before."""
+    def plan(self, breaker: Breaker) -> None:
+        """Have `due` return the breaker when something is to be done, instead of when it was planned before."""
+        due_s = breaker.until_s if breaker.deferred is None else min(breaker.until_s, breaker.deferred[2])
         breaker.due_s = due_s
-        if due_s != _NEVER:
-            heapq.heappush(self._agenda, (due_s, next(self._entries), breaker))
+        if due_s == _NEVER:
+            return
+        heapq.heappush(self._agenda, (due_s, next(self._entries), breaker))
+        if len(self._agenda) > 4 * (len(self.barred) + len(self._closed)) + 1024:
+            current = {id(entry[2]): entry for entry in self._agenda if entry[0] == entry[2].due_s}
+            self._agenda = sorted(current.values())
 
     def due(self, now_s: float, at_most: int) -> list[Breaker]:
         """Those whose time has come; not planned any more."""
@@ -107,10 +114,8 @@ class Registry:
                 found.append(breaker)
         return found
 
-    def _let_go(self, newest: Breaker) -> Breaker | None:
+    def _longest_unasked(self, newest: Breaker) -> Breaker | None:
         for breaker in self.barred.values():
             if breaker is not newest and breaker.record.state is not State.pinned:
-                del self.barred[breaker.record.key]
-                breaker.due_s = _NEVER
                 return breaker
         return None

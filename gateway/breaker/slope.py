@@ -12,13 +12,14 @@ The x axis counts the steps that were seen. A feed may leave cheap ones out; tho
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from itertools import pairwise
 from statistics import median
 
 from gateway.breaker.policy import Slope
 
 _MAX_BLOCKS = 16
 _MIN_BLOCKS = 12
+_FAR_WORSE = 2.0
+"""Constant levels must leave this many times as much unexplained as the line does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +90,11 @@ class SlopeWatch:
         end = start + slope * (count - 1)
         if slope <= 0.0 or fit < policy.fit or end < policy.growth * max(start, 0.0):
             return None
-        jump = max(after - before for before, after in pairwise(values))
-        if jump > policy.largest_jump * slope * (count - 1):
-            return None
         if end + slope * policy.horizon_steps / track.size < budget_us:
+            return None
+        if line_through(values[count // 2 :])[0] < policy.lasting * slope:
+            return None
+        if (1.0 - fit) * _FAR_WORSE > unexplained_by_levels(values, policy.levels):
             return None
         return Rise(count * track.size, max(start, 0.0), end)
 
@@ -106,3 +108,25 @@ def line_through(values: list[float]) -> tuple[float, float, float]:
     yy = sum([(y - mean_y) ** 2 for y in values])
     slope = xy / xx
     return slope, mean_y - slope * mean_x, (slope * xy / yy if yy > 0.0 else 0.0)
+
+
+def unexplained_by_levels(values: list[float], levels: int) -> float:
+    """Share of the variance that is left when the values are split into so many runs, each at its mean, at best."""
+    count = len(values)
+    sums, squares = [0.0], [0.0]
+    for value in values:
+        sums.append(sums[-1] + value)
+        squares.append(squares[-1] + value * value)
+
+    def left(start: int, end: int) -> float:
+        return max(0.0, squares[end] - squares[start] - (sums[end] - sums[start]) ** 2 / (end - start))
+
+    whole = best = left(0, count)
+    least = [left(0, end) if end else 0.0 for end in range(count + 1)]
+    for _ in range(1, levels):
+        least = [
+            min([least[cut] + (left(cut, end) if cut < end else 0.0) for cut in range(end + 1)])
+            for end in range(count + 1)
+        ]
+        best = least[count]
+    return best / whole if whole > 0.0 else 0.0

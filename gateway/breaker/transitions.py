@@ -39,6 +39,8 @@ class Event(StrEnum):
     """The last good probe that was needed."""
     unasked = "unasked"
     """Half-open for long, and nobody has asked for the signature."""
+    let_go = "let_go"
+    """Too many are quarantined, and nobody has asked for this one for longest."""
     add = "add"
     """A person quarantines it for a time."""
     pin = "pin"
@@ -52,7 +54,7 @@ class Publish(StrEnum):
 
     force:   on top of whatever they have.
     advance: only if they have what this one began from.
-    none:    it came from them.
+    none:    not at all: it came from them, or is our own affair.
     """
 
     force = "force"
@@ -158,12 +160,15 @@ SIGNATURE: Mapping[tuple[State, Event], Row] = {
     (State.half_open, Event.probe_bad): Row(State.open, Publish.force, (count_trip, wait)),
     (State.half_open, Event.recovered): Row(State.closed, Publish.advance),
     (State.half_open, Event.unasked): Row(State.closed, Publish.advance),
+    (State.open, Event.let_go): Row(State.closed, Publish.none),
+    (State.half_open, Event.let_go): Row(State.closed, Publish.none),
 }
 
 TENANT: Mapping[tuple[State, Event], Row] = {
     **_BY_HAND,
     (State.closed, Event.trip): Row(State.open, Publish.force, (count_trip, wait)),
     (State.open, Event.wait_over): Row(State.closed, Publish.advance),
+    (State.open, Event.let_go): Row(State.closed, Publish.none),
 }
 
 TABLES: Mapping[Kind, Mapping[tuple[State, Event], Row]] = {Kind.signature: SIGNATURE, Kind.tenant: TENANT}

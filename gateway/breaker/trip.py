@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gateway.hookcost.observation import Origin
+
 
 class Cause(StrEnum):
     """What kind of evidence opened a breaker."""
@@ -50,3 +52,36 @@ class Trip:
     budget_us: float | None = None
     hard_limit_us: float | None = None
     compile_limit_ms: float | None = None
+
+
+def trip_by(
+    origin: Origin,
+    at: float,
+    cause: Cause,
+    observed: float,
+    limit: float,
+    *,
+    unit: str = "us",
+    count: int = 1,
+    window_s: float = 0.0,
+    hook: str | None = None,
+    compile_limit_ms: float | None = None,
+) -> Trip:
+    """The trip that the request of `origin` brought about at `at` (wall clock)."""
+    return Trip(
+        cause,
+        observed,
+        limit,
+        unit,
+        at,
+        count,
+        window_s,
+        hook,
+        origin.tenant,
+        origin.pool,
+        origin.replica,
+        origin.request_id,
+        origin.budget_us,
+        origin.hard_limit_us,
+        compile_limit_ms,
+    )

@@ -194,7 +194,7 @@ class CostBook:
                 entry.max_us = max(entry.max_us, upper_bound(bucket))
 
     def age(self) -> int:
-        """Forget the signatures of which decay has left less than half a step, and say how many. Call it each minute."""
+        """Forget the signatures of which decay has left less than half a step, and say how many; call it each minute."""
         now_s = self._clock()
         gone = 0
         for entry in self._stale(now_s):
