@@ -195,6 +195,13 @@ class ClientConnection:
         except Exception:
             self._handler_raised(exchange)
 
+    def refused(self, exchange: Exchange, status: int, message: bytes) -> None:
+        """Show the handler a response that was held back."""
+        try:
+            self.handler.refused(exchange, status, message)
+        except Exception:
+            self._handler_raised(exchange)
+
     def stream_error(self, exchange: Exchange, failure: Failure) -> bytes:
         """The handler's last event for a broken stream."""
         try:

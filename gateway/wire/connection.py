@@ -47,6 +47,8 @@ class UpstreamConnection:
         "_excess",
         "_exchange",
         "_head",
+        "_held",
+        "_held_bytes",
         "_last_head",
         "_parser",
         "_reused",
@@ -76,6 +78,9 @@ class UpstreamConnection:
         self.last_read = b""
         """While the head is incomplete: all of it so far."""
         self._write: Any = None
+        self._held: list[bytes] | None = None
+        """What has come of a response that is held back."""
+        self._held_bytes = 0
 
     # --- for the exchange and the pool
 
@@ -145,7 +150,7 @@ class UpstreamConnection:
             return
         if self._state == _Body.until_close and exc is None:
             if not exchange.head.http10:
-                self._write(LAST_CHUNK)
+                self._put(exchange, LAST_CHUNK)
             self._end(exchange)
         elif self._state != _Body.head:
             self._fail(FailureKind.died, "closed the connection in mid-response")
@@ -241,7 +246,11 @@ class UpstreamConnection:
             framing += b"connection: close\r\n"
         elif http10:
             framing += b"connection: keep-alive\r\n"
-        exchange.begin_response(head.status)
+        if head.status >= 400 and exchange.buffered and exchange.client.handler.holds(exchange, head.status):
+            self._held = []
+            self._held_bytes = 0
+        else:
+            exchange.begin_response(head.status)
         self.last_read = data[end:] or _NO_EVENT_YET
         self._write_on(
             exchange,
@@ -284,21 +293,41 @@ class UpstreamConnection:
 
     def _write_on(self, exchange: Exchange, data: bytes) -> None:
         if data:
-            self._write(data)
-            exchange.bytes_out += len(data)
+            self._put(exchange, data)
         client = exchange.client
         now = client.clock.at
         self._upstream.last_read_at = now
+        if exchange.on_read is not None:
+            exchange.on_read(now)
         if self._complete:
             self._end(exchange)
-        else:
+        elif exchange.ending is None:
             client.deadline = now + client.timeouts.stream_idle_s
+        elif not self.is_within_event():
+            exchange.end(exchange.ending)
+
+    def _put(self, exchange: Exchange, data: bytes) -> None:
+        """Write to the client, or hold back."""
+        held = self._held
+        if held is None:
+            self._write(data)
+            exchange.bytes_out += len(data)
+            return
+        held.append(data)
+        self._held_bytes += len(data)
+        if self._held_bytes > _MAX_HELD_BYTES:  # no error message is as long
+            self._held = None
+            assert self._head is not None
+            exchange.begin_response(self._head.status)
+            self._put(exchange, b"".join(held))
 
     def _end(self, exchange: Exchange) -> None:
         """The response is complete."""
         self._exchange = None
+        held, self._held = self._held, None
         head = self._head
         assert head is not None
+        exchange.last_read = self.last_read
         reusable = (
             head.keep_alive
             and exchange.received
@@ -320,13 +349,23 @@ class UpstreamConnection:
             self._upstream.release(self, exchange.client.clock.at)
         else:
             self._transport.abort()
-        exchange.complete()
+        if held is None:
+            exchange.complete()
+        else:
+            exchange.held(head.status, b"".join(held))
 
     def _fail(self, kind: FailureKind, detail: str) -> None:
         exchange, self._exchange = self._exchange, None
         self._transport.abort()
         if exchange is not None:
             exchange.upstream_failed(self, Failure(kind, f"{self._upstream.name} {detail}"))
+
+    def is_within_event(self) -> bool:
+        """Whether the event that came last is not complete yet; only `at_event_boundary` is sure of the opposite."""
+        if self._head is None or not self._head.event_stream or self._state == _Body.length:
+            return False
+        ends = _EVENT_ENDS if self._state == _Body.until_close else _CHUNKED_EVENT_ENDS
+        return not self.last_read.endswith(ends)
 
     def at_event_boundary(self) -> bool:
         """Whether an event can be added to the stream that this broken response was."""
@@ -347,6 +386,7 @@ class UpstreamConnection:
 
 
 _MAX_HEAD_BYTES: Final = 256 * 1024
+_MAX_HELD_BYTES: Final = 64 * 1024
 _VERSION = b"HTTP/1."
 _BODILESS = frozenset((204, 304))
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")

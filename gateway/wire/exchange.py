@@ -14,6 +14,7 @@ from gateway.wire.message import LAST_CHUNK, Reply, chunk
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from gateway.wire.client import ClientConnection
     from gateway.wire.connection import UpstreamConnection
@@ -50,6 +51,12 @@ class Handler(Protocol):
     def failed(self, exchange: Exchange, failure: Failure) -> None:
         """An attempt failed and no response byte has gone out: `forward` again or `reply`."""
 
+    def holds(self, exchange: Exchange, status: int) -> bool:
+        """Whether an error response (4xx, 5xx) to a buffered request is to be held back for `refused`."""
+
+    def refused(self, exchange: Exchange, status: int, message: bytes) -> None:
+        """A response that was held back is complete: `forward` again, `reply`, or `pass_on`. `message`: all of it."""
+
     def stream_error(self, exchange: Exchange, failure: Failure) -> bytes:
         """Server-sent events that end a broken stream, complete with their blank line."""
 
@@ -68,7 +75,10 @@ class Exchange:
     status:      status sent to the client, 0 before.
     failure:     what broke the exchange after its response had begun, else None.
     client_left: the client was gone before the response was complete.
-    last_read:   what came last of the response when the client left, enough to see whether that was its end.
+    last_read:   what came last of the response when it ended or the client left, enough to see whether that was its
+                 end.
+    on_read:     the handler's, told the loop's time at each read of the response; None for most.
+    ending:      why the handler wants the response to end at the next boundary between events, else None.
     context:     the handler's own.
     Times are seconds of the loop's clock, 0.0 before they happen. Values that most exchanges never change are class
     attributes: setting thirty of them for each request would cost a microsecond.
@@ -85,6 +95,8 @@ class Exchange:
     failure: Failure | None = None
     client_left = False
     last_read = b""
+    on_read: Callable[[float], None] | None = None
+    ending: Failure | None = None
     context: Any = None
     response_lines = b""
     state: int = 0  # State.receiving
@@ -95,6 +107,8 @@ class Exchange:
     _body_given = False
     _body_ended = False
     _connect_task: asyncio.Task[None] | None = None
+    _held = b""
+    _held_status = 0
 
     def __init__(self, client: ClientConnection, head: RequestHead, length: int, started_at: float) -> None:
         self.client = client
@@ -151,6 +165,42 @@ class Exchange:
         self.client.send_reply(self, reply)
         self.finish()
 
+    def withdraw(self) -> bool:
+        """Take the request back from where it was sent, whose connection is closed; then `forward` it again or `reply`.
+
+        False: an answer has begun, or the exchange is over.
+        """
+        if self.state >= State.responding:
+            return False
+        self._drop_connection()
+        self.state = State.deciding
+        self.client.deadline = _NEVER
+        return True
+
+    def end(self, failure: Failure) -> None:
+        """End a response that has begun: a stream of events with `Handler.stream_error`, where an event may stand.
+
+        That is now, or as soon as the event that is being sent is complete.
+        """
+        connection = self.connection
+        if self.state != State.responding or connection is None:
+            return
+        if connection.is_within_event():
+            self.ending = failure
+            self.client.deadline = self.client.clock.read() + _END_WITHIN_S
+        else:
+            self._drop_connection()
+            self._broken(connection, failure)
+
+    def pass_on(self) -> None:
+        """Give the client the response that was held back."""
+        if self.state != State.deciding:
+            return
+        self.begin_response(self._held_status)
+        self.bytes_out += len(self._held)
+        self.client.transport.write(self._held)
+        self.finish()
+
     # --- what the upstream side calls
 
     def attach(self, connection: UpstreamConnection) -> None:
@@ -196,6 +246,14 @@ class Exchange:
             self._broken(connection, failure)
         else:
             self._failed(failure)
+
+    def held(self, status: int, message: bytes) -> None:
+        """A whole response has come that the handler wants to see before the client does."""
+        self.connection = None
+        self.state = State.deciding
+        self._held_status, self._held = status, message
+        self.client.deadline = _NEVER
+        self.client.refused(self, status, message)
 
     def complete(self) -> None:
         """The whole response has been written to the client."""
@@ -257,14 +315,20 @@ class Exchange:
         """The deadline of the running exchange has passed."""
         client = self.client
         if self.state == State.responding:
+            if self.ending is not None:
+                connection = self.connection
+                self._drop_connection()
+                assert connection is not None
+                self._broken(connection, self.ending)
+                return
             if client.write_paused:
                 client.abort()  # the client takes nothing: nobody else is to blame
                 return
-            connection = self.connection
+            silent = self.connection
             self._drop_connection()
-            assert connection is not None
+            assert silent is not None
             detail = f"the upstream sent nothing for {client.timeouts.stream_idle_s:g} s"
-            self._broken(connection, Failure(FailureKind.idle_timeout, detail))
+            self._broken(silent, Failure(FailureKind.idle_timeout, detail))
         elif self.state == State.upstream:
             self._drop_connection()
             if self.received:
@@ -319,5 +383,7 @@ class Exchange:
 
 
 _NEVER: Final = float("inf")
+_END_WITHIN_S: Final = 1.0
+"""How long we wait for the rest of an event before we end a stream without it."""
 _COPY_BELOW: Final = 64 * 1024
 """Bodies up to this size are joined to the head: one copy costs less than a second write."""

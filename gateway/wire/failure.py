@@ -19,6 +19,8 @@ class FailureKind(StrEnum):
     """The connection was lost in mid-response."""
     idle_timeout = "idle_timeout"
     """The response stopped in the middle for too long."""
+    ended = "ended"
+    """The handler ended it: no fault of the upstream's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -269,10 +269,14 @@ class Forwarder:
     upstreams: Sequence[Upstream] = ()
     buffering: bool = True
     on_handle: Callable[[Exchange], None] | None = None
+    held: frozenset[int] = frozenset()
+    """Statuses of responses to be held back."""
+    on_refused: Callable[[Exchange, int, bytes], None] | None = None
     extra_headers: bytes = b""
     response_lines: bytes = b""
     handled: list[Exchange] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
+    refusals: list[bytes] = field(default_factory=list)
     over: list[Exchange] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -305,6 +309,18 @@ class Forwarder:
                 self.forward(exchange)
                 return
         exchange.reply(error_reply(failure.status, failure.detail, failure.kind))
+
+    def holds(self, exchange: Exchange, status: int) -> bool:
+        return status in self.held
+
+    def refused(self, exchange: Exchange, status: int, message: bytes) -> None:
+        assert exchange not in self.over
+        self.refusals.append(message)
+        self._changed.set()
+        if self.on_refused is not None:
+            self.on_refused(exchange, status, message)
+        else:
+            exchange.pass_on()
 
     def stream_error(self, exchange: Exchange, failure: Failure) -> bytes:
         return ERROR_EVENT
