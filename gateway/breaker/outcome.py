@@ -60,7 +60,8 @@ def outcome_of_response(status: int, tail: bytes) -> Outcome:
     """
     tail = tail[-_TAIL_BYTES:]
     if status < 400:
-        error = _ERROR.search(tail)
+        # The usual answer in 0.5 µs, for which the expression takes 13.
+        error = _ERROR.search(tail) if b'"error"' in tail or b'"abort"' in tail else None
         if error is None:
             return Outcome.ok
         if _OVER_BUDGET in tail:
