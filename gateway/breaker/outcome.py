@@ -60,8 +60,10 @@ def outcome_of_response(status: int, tail: bytes) -> Outcome:
     """
     tail = tail[-_TAIL_BYTES:]
     if status < 400:
-        # The usual answer in 0.5 µs, for which the expression takes 13.
-        error = _ERROR.search(tail) if b'"error"' in tail or b'"abort"' in tail else None
+        # Of 1.3 KB in 0.8 µs, for which the expression takes 13; backwards, because `find` is slower.
+        if tail.rfind(b'"error"') < 0 and tail.rfind(b'"abort"') < 0:
+            return Outcome.ok
+        error = _ERROR.search(tail)
         if error is None:
             return Outcome.ok
         if _OVER_BUDGET in tail:
