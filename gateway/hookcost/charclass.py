@@ -5,8 +5,8 @@ those that the state's class lets through to their end. So the price of a class 
 characters only: `[0-9]` has few, `[a-z ]` has most words. Owns that count; knows no regex and no price.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 DIGIT, LOWER, UPPER, SPACE, PUNCT, OTHER = (1 << i for i in range(6))
 """The groups. `OTHER` is everything outside printable ASCII: control characters and all other scripts."""
@@ -31,8 +31,7 @@ _PARTIAL_LENGTH = 3
 """A token has about this many characters of a group that a class covers only in part."""
 
 
-@dataclass(frozen=True, slots=True)
-class CharClass:
+class CharClass(NamedTuple):
     """The characters that one position of a pattern may take: `mask` has a bit for each of ASCII's 128, `beyond` is the
     share (0 to 1) of everything beyond ASCII."""
 

@@ -7,7 +7,7 @@ its messages are parsed and nothing is built but its `Features`. Owns the caches
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 
-from gateway.hookcost.body import parse
+from gateway.hookcost.body import QUICK_BYTES, parse, takes_long
 from gateway.hookcost.cache import TextCache
 from gateway.hookcost.classification import Classification, Refusal
 from gateway.hookcost.cost import FREE, HookCost
@@ -23,10 +23,8 @@ from gateway.hookcost.refusal import heavy_by_limit, refusal_of
 from gateway.hookcost.sampling import SAMPLING_KEYS
 from gateway.hookcost.signature import bucket, digest
 from gateway.hookcost.skim import Skimmed, skim
+from gateway.hookcost.turns import at_once
 from gateway.hookcost.values import MalformedError
-
-INLINE_BYTES = 128 * 1024
-"""A body up to this size is parsed at once, in less than a millisecond."""
 
 _SLICE_WORK = 250
 """Units of a schema walk between two turns of the event loop: about half a millisecond."""
@@ -114,7 +112,7 @@ class Classifier:
         Takes as long as it takes: an event loop asks `begin`.
         """
         begun = self._begin(path, body)
-        return begun if isinstance(begun, Classification) else _at_once(begun)
+        return begun if isinstance(begun, Classification) else at_once(begun)
 
     def begin(self, path: str, body: bytes) -> Classification | Turns:
         """The same without holding the caller up: at once where that takes less than 2 ms, else in turns.
@@ -124,7 +122,7 @@ class Classifier:
 
         Drive turns with `next()` until `StopIteration`, whose value is the classification, or by `yield from`.
         """
-        if len(body) > INLINE_BYTES and api_of(path) is not Api.other:
+        if len(body) > QUICK_BYTES and takes_long(body) and api_of(path) is not Api.other:
             return self._in_turns(api_of(path), body)
         return self._begin(path, body)
 
@@ -150,16 +148,10 @@ class Classifier:
                 if form:
                     self._plain_forms.put(form, plain)
                 return plain
-        try:
-            reading = read_body(api, data, len(body))
-        except MalformedError as error:
-            return self._malformed(api, body, error)
-        seen = self._seen(reading)
+        turns = self._read(api, Skimmed(data), len(body))
+        seen = take_turn(turns)
         if seen is None:
-            turns = self._predicted(reading, None, _SLICE_WORK)
-            seen = take_turn(turns)
-            if seen is None:
-                return turns
+            return turns
         if form and seen.refusal is None and seen.features.prompt_logprobs < 0:
             self._forms.put(form, seen)
         return seen
@@ -169,16 +161,21 @@ class Classifier:
         if isinstance(skimmed, Refusal):
             return self._refused(Features(api=api, body_bytes=len(body)), skimmed)
         yield
-        try:
-            reading = read_body(api, skimmed.data, len(body))
-        except MalformedError as error:
-            return self._malformed(api, body, error)
-        yield
-        return (yield from self._predicted(_with_prompt(reading, skimmed), skimmed.heavy, _SLICE_WORK))
+        return (yield from self._read(api, skimmed, len(body)))
 
-    def _malformed(self, api: Api, body: bytes, error: MalformedError) -> Classification:
-        refusal = Refusal(400, "invalid_value", error.message, error.param)
-        return self._refused(Features(api=api, body_bytes=len(body)), refusal)
+    def _read(self, api: Api, skimmed: Skimmed, body_bytes: int) -> Turns:
+        """The classification of a body that has been parsed, in full or in part."""
+        try:
+            reading = yield from read_body(api, skimmed.data, body_bytes)
+        except MalformedError as error:
+            refusal = Refusal(400, "invalid_value", error.message, error.param)
+            return self._refused(Features(api=api, body_bytes=body_bytes), refusal)
+        if skimmed.prompt_bytes or skimmed.batch > 1:
+            reading = _with_prompt(reading, skimmed)
+        seen = None if skimmed.heavy else self._seen(reading)
+        if seen is not None:
+            return seen
+        return (yield from self._predicted(reading, skimmed.heavy))
 
     def _refused(self, features: Features, refusal: Refusal) -> Classification:
         return Classification(features, FREE, self._shape(("refused", refusal.code)), refusal=refusal)
@@ -195,7 +192,7 @@ class Classifier:
             return None
         return Classification(reading.features, outcome.cost, outcome.signature, outcome.key, outcome.by_backend)
 
-    def _predicted(self, reading: Reading, heavy: str | None, slice_work: int) -> Turns:
+    def _predicted(self, reading: Reading, heavy: str | None) -> Turns:
         refusal = refusal_of(reading, self._policy)
         if refusal is not None:
             return self._refused(reading.features, refusal)
@@ -203,7 +200,7 @@ class Classifier:
         for constraint, text in zip(reading.constraints, reading.texts, strict=True):
             grammar = self._grammars.get(text)
             if grammar is None:
-                grammar = _Known((yield from self._pricer.price(constraint, text, slice_work)))
+                grammar = _Known((yield from self._pricer.price(constraint, text, _SLICE_WORK)))
                 self._grammars.put(text, grammar)
             if grammar.cost.refusal is not None:
                 return self._refused(reading.features, grammar.cost.refusal)
@@ -233,7 +230,8 @@ class Classifier:
         costs = {}
         for backend in self._backends:
             parts = [grammar.by_backend[backend.name] for grammar in grammars]
-            hooks = {**by_hook, "grammar": n * sum([part.step_us for part in parts], 0.0)} if parts else by_hook
+            # Of several, one constrains each sequence: those of a batch's prompts, of which the dearest stands for all.
+            hooks = {**by_hook, "grammar": n * max([part.step_us for part in parts])} if parts else by_hook
             costs[backend.name] = HookCost(
                 compile_ms=sum([part.compile_ms for part in parts], 0.0),
                 step_us=sum(hooks.values(), 0.0),
@@ -269,13 +267,6 @@ def take_turn(turns: Turns) -> Classification | None:
         classification: Classification = done.value
         return classification
     return None
-
-
-def _at_once(turns: Turns) -> Classification:
-    """Runs turns one after the other."""
-    while (classification := take_turn(turns)) is None:
-        pass
-    return classification
 
 
 def _with_prompt(reading: Reading, skimmed: Skimmed) -> Reading:

@@ -4,6 +4,7 @@ Owns the doors: `response_format`, `structured_outputs`, `guided_*`, `text.forma
 plain fields, and tools that become a grammar. Analyses nothing and prices nothing.
 """
 
+from collections.abc import Generator
 from dataclasses import dataclass
 
 import orjson
@@ -12,7 +13,9 @@ from gateway.hookcost.features import Grammar
 from gateway.hookcost.values import MalformedError, boolean, mapping, text, texts
 
 MAX_GRAMMAR_BYTES = 256 * 1024
-"""A grammar longer than this is not looked into: it is heavy by definition."""
+MAX_GRAMMAR_MARKS = 40_000
+"""Brackets, braces and commas. A grammar of more bytes or marks is not looked into: it is heavy by definition."""
+_TURN_TOOLS = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +24,8 @@ class Constraint:
 
     kind:   the automaton that the engine builds.
     value:  a JSON schema (dict or bool), the source text of a regex or EBNF, a list of choices, a structural tag
-            (dict), or for tools the list of their parameter schemas. A schema or tag whose text is beyond
-            `MAX_GRAMMAR_BYTES` stays the text that it is.
+            (dict), or for tools the list of their parameter schemas. A schema or tag whose text is beyond the bounds
+            stays the text that it is.
     param:  the field of the body it came from, for messages and explanations.
     """
 
@@ -34,7 +37,7 @@ class Constraint:
 def schema_constraint(value: object, param: str) -> Constraint:
     """A JSON schema given as an object, a boolean, or the text of either."""
     if isinstance(value, str):
-        if len(value) > MAX_GRAMMAR_BYTES:
+        if bound_of(value):
             return Constraint(Grammar.json_schema, value, param)
         if value == "$$ANY$$":  # SGLang's name for any JSON
             return Constraint(Grammar.json_object, True, param)
@@ -56,7 +59,7 @@ def text_constraint(kind: Grammar, value: object, param: str) -> Constraint | No
 def tag_constraint(value: object, param: str) -> Constraint:
     """A structural tag given as an object or as the text of one."""
     if isinstance(value, str):
-        if len(value) > MAX_GRAMMAR_BYTES:
+        if bound_of(value):
             return Constraint(Grammar.structural_tag, value, param)
         try:
             value = orjson.loads(value)
@@ -143,6 +146,19 @@ def optional_tag_constraint(value: object, param: str) -> Constraint | None:
     return None if value is None or value == "" else tag_constraint(value, param)
 
 
+def bound_of(text: str | bytes) -> str | None:
+    """The bound that the text of a grammar exceeds, or None: one that does is not even parsed."""
+    if len(text) > MAX_GRAMMAR_BYTES:
+        return f"a grammar of more than {MAX_GRAMMAR_BYTES // 1024} KiB"
+    if len(text) <= MAX_GRAMMAR_MARKS:
+        return None
+    if isinstance(text, str):
+        marks = text.count("[") + text.count("{") + text.count(",")
+    else:
+        marks = text.count(b"[") + text.count(b"{") + text.count(b",")
+    return f"a grammar of more than {MAX_GRAMMAR_MARKS:,} parts" if marks > MAX_GRAMMAR_MARKS else None
+
+
 def canonical(constraint: Constraint) -> bytes:
     """The bytes by which a grammar is told from another: its kind, and compact JSON in the client's order of keys.
 
@@ -179,8 +195,8 @@ DOORS = {
 """Fields that hold one grammar, whichever engine or version reads them: each with what reads its value."""
 
 
-def tools_constraint(tools: list[object], choice: object, param: str) -> Constraint | None:
-    """The grammar that attached tools become, or None where the engine leaves the answer free.
+def tools_constraint(tools: list[object], choice: object, param: str) -> Generator[None, None, Constraint | None]:
+    """The grammar that attached tools become, or None where the engine leaves the answer free; yields every few tools.
 
     `tool_choice` required (Anthropic: any) or naming a tool constrains; with auto only strict tools do. Each dialect's
     spelling of a tool is understood: OpenAI's nested `function`, the flat one of /v1/responses, Anthropic's
@@ -189,6 +205,8 @@ def tools_constraint(tools: list[object], choice: object, param: str) -> Constra
     mode, named = _choice_of(choice)
     schemas: list[object] = []
     for index, tool in enumerate(tools):
+        if index % _TURN_TOOLS == _TURN_TOOLS - 1:
+            yield
         if not isinstance(tool, dict):
             raise MalformedError(f"{param}[{index}]", "an object", tool)
         inner = tool.get("function")

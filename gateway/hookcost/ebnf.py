@@ -13,16 +13,18 @@ _MAX_TOKENS = 1_500
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+|\#[^\n]*|//[^\n]*)
-      | (?P<define>[A-Za-z_][\w.-]*\s*(?:::=|:(?!:)))
+      | (?P<define>[A-Za-z_][\w.-]*+\s*+(?:::=|:(?!:)))
       | (?P<name>[A-Za-z_][\w.-]*)
-      | (?P<text>"[^"\\]*(?:\\.[^"\\]*)*"i?|'[^'\\]*(?:\\.[^'\\]*)*')
-      | (?P<class>\[[^\]\\]*(?:\\.[^\]\\]*)*\])
-      | (?P<regex>/(?:[^/\\]|\\.)+/[a-z]*)
-      | (?P<count>\{\s*\d*\s*(?:,\s*\d*)?\s*\})
+      | (?P<text>"[^"\\]*+(?:\\.[^"\\]*+)*+"i?|'[^'\\]*+(?:\\.[^'\\]*+)*+')
+      | (?P<class>\[[^\]\\]*+(?:\\.[^\]\\]*+)*+\])
+      | (?P<regex>/[^/\\]*+(?:\\.[^/\\]*+)*+/[a-z]*)
+      | (?P<count>\{\s*+\d*+\s*+(?:,\s*+\d*+)?+\s*+\})
       | (?P<loop>[*+])
       | (?P<other>.)""",
     re.VERBOSE | re.DOTALL,
 )
+"""Possessive: what has matched is not given back, or a mark that never closes would be tried in all ways."""
+_OPENING = {"[": "]", '"': '"', "'": "'", "/": "/"}
 
 
 class EbnfError(ValueError):
@@ -163,6 +165,8 @@ def _rules_of(source: str) -> tuple[dict[str, _Rule], int]:
             own = 0 if not groups else own
         elif text == "?":
             rule.optionals += 1
+        elif text in _OPENING:
+            raise EbnfError(f"`{text}` without `{_OPENING[text]}` in rule {name!r}")
         else:
             last_names, last_loops = set(), kind == "regex" and any(mark in text for mark in "*+")
             rule.loops += last_loops

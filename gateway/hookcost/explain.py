@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from heapq import nsmallest
 
 from gateway.hookcost.bill import Bill, Path, pointer
-from gateway.hookcost.body import parse
+from gateway.hookcost.body import parse, takes_long
 from gateway.hookcost.classification import Refusal
-from gateway.hookcost.classify import INLINE_BYTES
 from gateway.hookcost.features import Api
 from gateway.hookcost.grammarbill import GrammarReader
 from gateway.hookcost.hooks import hook_charges
@@ -18,6 +17,7 @@ from gateway.hookcost.paths import api_of
 from gateway.hookcost.prices import BackendPrices, CostModel
 from gateway.hookcost.reading import Reading, read_body
 from gateway.hookcost.skim import skim
+from gateway.hookcost.turns import at_once
 from gateway.hookcost.values import MalformedError
 
 MAX_PLACES = 3
@@ -110,13 +110,7 @@ def explain_cost(model: CostModel, path: str, body: bytes, backend: str, version
     Raises:
         CostModelError: no such backend.
     """
-    turns = explain_in_turns(model, path, body, backend, version)
-    while True:
-        try:
-            next(turns)
-        except StopIteration as done:
-            explanation: CostExplanation = done.value
-            return explanation
+    return at_once(explain_in_turns(model, path, body, backend, version))
 
 
 def explain_in_turns(
@@ -149,7 +143,7 @@ def _read_body(api: Api, body: bytes) -> Generator[None, None, Reading | None]:
     data: dict[str, object] | Refusal
     if api is Api.other:
         return None
-    if len(body) > INLINE_BYTES:
+    if takes_long(body):
         skimmed = yield from skim(body, prompt_text=api is Api.generate)
         data = skimmed if isinstance(skimmed, Refusal) else skimmed.data
         yield
@@ -158,7 +152,7 @@ def _read_body(api: Api, body: bytes) -> Generator[None, None, Reading | None]:
     if isinstance(data, Refusal):
         return None
     try:
-        return read_body(api, data, len(body))
+        return (yield from read_body(api, data, len(body)))
     except MalformedError:
         return None
 

@@ -14,6 +14,7 @@ from gateway.hookcost.constraint import Constraint
 from gateway.hookcost.features import Grammar
 from gateway.hookcost.grammarbill import GrammarReader
 from gateway.hookcost.prices import BackendPrices, CostModelError, version_of
+from gateway.hookcost.turns import at_once
 from gateway.hookcost.vocabulary import Vocabulary, group_mask, group_names
 
 _ROUNDS = 60
@@ -162,13 +163,7 @@ def _rounded(value: float) -> float:
 
 
 def _bill(reader: GrammarReader, schema: object) -> Bill:
-    turns = reader.read(Constraint(Grammar.json_schema, schema, "schema"), 1 << 30)
-    while True:
-        try:
-            next(turns)
-        except StopIteration as done:
-            bill: Bill = done.value
-            return bill
+    return at_once(reader.read(Constraint(Grammar.json_schema, schema, "schema"), 1 << 30))
 
 
 def _refit(rows: list[tuple[dict[str, float], float]], old: Mapping[str, float], floor: float) -> dict[str, float]:

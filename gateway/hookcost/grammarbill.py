@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from gateway.hookcost.bill import Bill, Charge, Path
-from gateway.hookcost.constraint import MAX_GRAMMAR_BYTES, Constraint
+from gateway.hookcost.constraint import Constraint, bound_of
 from gateway.hookcost.ebnf import Ebnf, EbnfBoundError, EbnfError, read_ebnf
 from gateway.hookcost.features import Grammar
 from gateway.hookcost.llguidance import LlguidanceWalk
@@ -52,8 +52,9 @@ class GrammarReader:
         if kind is Grammar.json_object:
             return (yield from self._schema(True, slice_work))
         bill = self._bill()
-        if isinstance(value, str) and len(value) > MAX_GRAMMAR_BYTES:
-            bill.heavy = f"`{constraint.param}` is a grammar of more than {MAX_GRAMMAR_BYTES // 1024} KiB"
+        bound = bound_of(value) if isinstance(value, str) else None
+        if bound is not None:
+            bill.heavy = f"`{constraint.param}` is {bound}"
         elif kind is Grammar.regex and isinstance(value, str):
             _raw_regex(value, bill, self.vocabulary, None)
         elif kind is Grammar.ebnf and isinstance(value, str):

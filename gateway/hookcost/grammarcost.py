@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gateway.hookcost.bill import Bill
 from gateway.hookcost.classification import Refusal
-from gateway.hookcost.constraint import MAX_GRAMMAR_BYTES, Constraint
+from gateway.hookcost.constraint import Constraint, bound_of
 from gateway.hookcost.grammarbill import GrammarReader
 from gateway.hookcost.policy import Policy
 from gateway.hookcost.prices import BackendPrices
@@ -42,6 +42,8 @@ class GrammarCost:
     refusal: Refusal | None = None
 
 
+_LONG_BYTES = 24 * 1024
+"""A grammar whose text has taken long to parse and spell."""
 _NAMELESS = frozenset(("open_object_names", "open_name_bytes", "literal_bytes", "enum_bytes", "pattern_literals"))
 """Quantities that hang on the spelling of names and literals. They are no part of the shape, so that a template filled
 with random names each time has one shape."""
@@ -62,10 +64,13 @@ class GrammarPricer:
             heavy = f"`{constraint.param}` is nested more than 254 levels deep"
             return GrammarCost(0, _unknown(self._backends), "", f"{constraint.kind}/deep", heavy)
         size = len(text) - len(constraint.kind) - 1
-        if size > MAX_GRAMMAR_BYTES:
-            heavy = f"`{constraint.param}` is a grammar of more than {MAX_GRAMMAR_BYTES // 1024} KiB"
+        bound = bound_of(text)
+        if bound is not None:
             shape = f"{constraint.kind}/{bucket(size)}"
+            heavy = f"`{constraint.param}` is {bound}"
             return GrammarCost(size, _unknown(self._backends), digest("g1", text), shape, heavy)
+        if size > _LONG_BYTES:
+            yield
         costs: dict[str, BackendCost] = {}
         heavy_reason, refusal, shapes = None, None, []
         for prices, reader in self._backends:

@@ -17,9 +17,9 @@ from functools import lru_cache
 from gateway.hookcost.bill import Bill, Path
 from gateway.hookcost.oneof import excluding, is_plain
 from gateway.hookcost.pattern import MALFORMED, PatternBill, read_pattern
-from gateway.hookcost.reference import MISSING, localised, resolve
+from gateway.hookcost.reference import localised
 from gateway.hookcost.regex import Regex
-from gateway.hookcost.schemawalk import SchemaWalk
+from gateway.hookcost.schemawalk import REQUIRED, SchemaWalk
 from gateway.hookcost.vocabulary import Vocabulary
 
 FORMATS = frozenset(
@@ -54,8 +54,8 @@ _MOST = 1_000_000
 _MAX_LITERAL_BYTES = 150_000
 _LONG = 4
 """A counted repetition of so many lets tokens of usual length through."""
-MAX_COMPILED = 50_000
-"""Schemas that llguidance compiles before it gives up (`SchemaBuilderOptions::max_size`)."""
+_COMPARISONS = 8
+"""Parts of a `oneOf` that are told apart in one unit of the walk's work."""
 
 
 class LlguidanceWalk(SchemaWalk):
@@ -67,14 +67,14 @@ class LlguidanceWalk(SchemaWalk):
         super().__init__(schema, vocabulary, bill)
         self._refused = frozenset(keyword for keyword, since in _REFUSED_SINCE.items() if since <= _draft_of(schema))
 
-    def _read(self, schema: object, depth: int, path: Path | None, default_type: str | None) -> None:
+    def _read(self, schema: object, depth: int, path: Path | None, role: str | None) -> None:
         bill = self.bill
         if not isinstance(schema, dict):
             if schema is True:
                 bill.counts["anything"] = bill.counts.get("anything", 0.0) + 1.0
             elif schema is not False:
                 bill.refuse("a schema must be an object or a boolean", path, MALFORMED)
-            elif path is None or default_type == "required":
+            elif path is None or role == REQUIRED:
                 bill.refuse("`false` accepts nothing", path)
             return
         if is_plain(schema):
@@ -117,38 +117,32 @@ class LlguidanceWalk(SchemaWalk):
                 self._literals(value, path)
             else:
                 bill.refuse("`enum` must be an array", path, MALFORMED)
-        elif not isinstance(value, list):
-            bill.refuse(f"`{keyword}` must be an array", path, MALFORMED)
         else:
-            if not self._are_few(value, keyword):
-                return
-            here = Path(path, keyword)
-            for index, option in enumerate(value):
-                self._stack.append((option, depth + 1, Path(here, index), None))
-            if keyword == "allOf":
-                return
+            options = self._push_all(value, keyword, depth, path)
+            if options is not None and keyword != "allOf":
+                self._union(schema, keyword, options, path)
+
+    def _union(self, schema: Mapping[str, object], keyword: str, options: list[object], path: Path | None) -> None:
+        bill = self.bill
+        if len(options) > 1:
+            bill.add("union_options", len(options), path)
             siblings = len(schema) > 1 and not is_plain({name: None for name in schema if name != keyword})
-            if keyword == "oneOf" and len(value) > 1 and not excluding(value, self._root, siblings):
-                bill.refuse("`oneOf` with options that may overlap", path)
-            if len(value) > 1:
-                bill.add("union_options", len(value), path)
-            properties = schema.get("properties")
-            if isinstance(properties, dict):
-                bill.add("merged_properties", float(len(value) * len(properties)), path)
+            if keyword == "oneOf":
+                apart, work = excluding(options, self._references, siblings)
+                self._left -= work // _COMPARISONS
+                if not apart:
+                    bill.refuse("`oneOf` with options that may overlap", path)
+        properties = schema.get("properties")
+        if isinstance(properties, dict):
+            bill.add("merged_properties", float(len(options) * len(properties)), path)
 
     def _reference(self, uri: object, depth: int, path: Path | None) -> None:
-        if not isinstance(uri, str):
-            self.bill.refuse("`$ref` must be a string", path, MALFORMED)
-        elif uri not in self._refs:
-            self._refs.add(uri)
-            uri = localised(self._root, uri)
-            target = resolve(self._root, uri)
-            if target is MISSING:
-                self.bill.refuse(f"`$ref` points to nothing ({uri[:80]})", path, MALFORMED)
-            elif target is True and not uri.startswith("#"):
-                self.bill.refuse(f"`$ref` points out of the schema ({uri[:80]})", path)
-            elif target is not self._root:
-                self._stack.append((target, depth + 1, Path(path, "$ref"), None))
+        target = self._follow(uri, depth, path)
+        if target is True and not localised(self._references.root, str(uri)).startswith("#"):
+            self.bill.refuse(f"`$ref` points out of the schema ({str(uri)[:80]})", path)
+
+    def _resolve(self, uri: str) -> object:
+        return super()._resolve(localised(self._references.root, uri))
 
     def _literals(self, values: list[object], path: Path | None) -> None:
         self._left -= len(values) // 8
@@ -177,7 +171,9 @@ class LlguidanceWalk(SchemaWalk):
             name = "bounded_numbers" if bounded else "multiples" if "multipleOf" in schema else "numbers"
             counts[name] = counts.get(name, 0.0) + 1.0
         elif kind not in ("null", "boolean"):
-            self._odd_type(schema, kind, depth, path)
+            standard = self._standard(kind, path)
+            if standard is not None:
+                self._typed(schema, standard, depth, path, one_of_many)
 
     def _string(self, schema: Mapping[str, object], path: Path | None) -> None:
         bill = self.bill
@@ -202,18 +198,13 @@ class LlguidanceWalk(SchemaWalk):
         self._take(pattern_bill(source, self._vocabulary), path)
 
     def _array(self, schema: Mapping[str, object], depth: int, path: Path | None) -> None:
-        bill, items = self.bill, schema.get("items")
-        prefix = items if isinstance(items, list) else schema.get("prefixItems", [])
+        bill, items, keyword = self.bill, schema.get("items"), "prefixItems"
+        if isinstance(items, list):
+            keyword = "items"
+        if keyword in schema and self._push_all(schema[keyword], keyword, depth, path) is None:
+            return
         if isinstance(items, list):
             items = schema.get("additionalItems")
-        if not isinstance(prefix, list):
-            bill.refuse("`prefixItems` must be an array", path, MALFORMED)
-            return
-        if not self._are_few(prefix, "prefixItems"):
-            return
-        here = Path(path, "prefixItems")
-        for index, item in enumerate(prefix):
-            self._stack.append((item, depth + 1, Path(here, index), None))
         if items is not None:
             self._stack.append((items, depth + 1, Path(path, "items"), None))
         low, high = self._bounds(schema, "minItems", "maxItems", path)
@@ -222,31 +213,19 @@ class LlguidanceWalk(SchemaWalk):
         bill.counts["arrays"] = bill.counts.get("arrays", 0.0) + 1.0
 
     def _object(self, schema: Mapping[str, object], depth: int, path: Path | None) -> None:
-        bill, stack = self.bill, self._stack
-        properties = schema.get("properties", {})
-        patterns = schema.get("patternProperties", {})
-        required = schema.get("required", [])
-        if not isinstance(properties, dict) or not isinstance(patterns, dict) or not isinstance(required, list):
-            bill.refuse("`properties` and `patternProperties` must be objects, `required` an array", path, MALFORMED)
+        bill = self.bill
+        members = self._members(schema, depth, path)
+        if members is None:
             return
-        if not self._fits(properties):
-            return
-        needed = {name for name in required if isinstance(name, str)}
-        here = Path(path, "properties")
-        for name, value in properties.items():
-            stack.append((value, depth + 1, Path(here, name), "required" if name in needed else None))
-        for name, value in patterns.items():
-            where = Path(Path(path, "patternProperties"), name)
-            stack.append(({"type": "string", "pattern": name}, depth, where, None))
-            stack.append((value, depth + 1, where, None))
+        properties, patterns, needed = members
         additional = schema.get("additionalProperties", True)
         is_open = additional is not False
         if is_open:
-            stack.append((additional, depth + 1, Path(path, "additionalProperties"), None))
+            self._stack.append((additional, depth + 1, Path(path, "additionalProperties"), None))
             names = float(sum(map(len, properties)))
             if names:
                 bill.add("open_name_bytes", names, path)
-        optional = sum(name not in needed for name in properties)
+        optional = sum([name not in needed for name in properties])
         low, high = self._bounds(schema, "minProperties", "maxProperties", path)
         if optional and (high != -1 or low > len(needed)):
             if not is_open and not patterns and low in (0, 1) and high in (-1, 1):

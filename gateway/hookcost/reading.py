@@ -3,15 +3,18 @@
 Owns where each dialect keeps its prompt, tools, output format and sampling parameters. Prices nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 
 from gateway.hookcost.constraint import Constraint, canonical, format_constraint, tools_constraint
 from gateway.hookcost.features import Api, Features, Grammar
-from gateway.hookcost.prompt import content_bytes, messages_bytes, prompts_of, text_bytes
+from gateway.hookcost.prompt import content_bytes, messages_bytes, prompts_of, texts_bytes
 from gateway.hookcost.sampling import Sampling, read_sampling
 from gateway.hookcost.values import MalformedError, boolean, items, mapping, text, texts
 
+_TURN_ENTRIES = 100
+_LONG = 1_000
+"""What holds more entries has taken long to parse, and takes long to look at."""
 LOGPROBS_INCLUDE = "message.output_text.logprobs"
 _STRONGEST = (
     Grammar.ebnf,
@@ -38,8 +41,8 @@ class Reading:
     largest_token_id: int = -1
 
 
-def read_body(api: Api, body: Mapping[str, object], body_bytes: int) -> Reading:
-    """Reads a parsed body of a recognised dialect.
+def read_body(api: Api, body: Mapping[str, object], body_bytes: int) -> Generator[None, None, Reading]:
+    """Reads a parsed body of a recognised dialect; yields at least once a millisecond or so.
 
     Raises:
         MalformedError: a recognised field holds a value that no engine accepts.
@@ -47,10 +50,12 @@ def read_body(api: Api, body: Mapping[str, object], body_bytes: int) -> Reading:
     body = _merged(body)
     if api is Api.generate and "instances" in body:
         body = _vertex(body)
+    if any(len(value) > _LONG for value in body.values() if isinstance(value, list | dict)):
+        yield
     sampling = Sampling()
-    read_sampling(body, sampling)
+    yield from read_sampling(body, sampling)
     if "sampling_params" in body:
-        _read_nested_sampling(body["sampling_params"], sampling)
+        yield from _read_nested_sampling(body["sampling_params"], sampling)
     tools = items(body.get("tools"), "tools")
     batch, prompt_bytes = 1, 0
     if api in (Api.chat, Api.messages):
@@ -62,22 +67,20 @@ def read_body(api: Api, body: Mapping[str, object], body_bytes: int) -> Reading:
     elif api is Api.generate:
         batch, prompt_bytes = prompts_of(_first(body, "text", "input_ids", "token_ids", "input_embeds"))
     if tools:
-        constraint = tools_constraint(tools, body.get("tool_choice"), "tools")
-        if constraint is not None:
-            sampling.constraints.append(constraint)
+        _add(sampling, (yield from tools_constraint(tools, body.get("tool_choice"), "tools")))
     if api is Api.messages:
         output = mapping(body.get("output_config"), "output_config")
         if output is not None:
             _add(sampling, format_constraint(output.get("format"), "output_config.format"))
     _settle_prompt_logprobs(api, sampling)
-    constraints = tuple(sampling.constraints)
-    spelled = tuple([canonical(constraint) for constraint in constraints])
+    by_text = yield from _by_text(sampling.constraints)
+    constraints, spelled = tuple(by_text.values()), tuple(by_text)
     return Reading(
         Features(
             api=api,
             model=text(body.get("model"), "model"),
             stream=boolean(body.get("stream"), "stream"),
-            grammar=_kind_of(sampling.constraints),
+            grammar=_kind_of(constraints),
             grammar_bytes=sum(
                 [max(0, len(text) - len(each.kind) - 1) for each, text in zip(constraints, spelled, strict=True)]
             ),
@@ -88,7 +91,7 @@ def read_body(api: Api, body: Mapping[str, object], body_bytes: int) -> Reading:
             prompt_logprobs_start=sampling.prompt_logprobs_start,
             top_k=sampling.top_k,
             stop=len(sampling.stop),
-            stop_bytes=sum([text_bytes(stop) for stop in sampling.stop]),
+            stop_bytes=texts_bytes(sampling.stop),
             stop_tokens=sampling.stop_tokens,
             stop_regex=len(sampling.stop_regex),
             logit_bias=sampling.logit_bias,
@@ -136,17 +139,29 @@ def _vertex(body: Mapping[str, object]) -> Mapping[str, object]:
     return merged
 
 
-def _read_nested_sampling(params: object, sampling: Sampling) -> None:
+def _by_text(constraints: list[Constraint]) -> Generator[None, None, dict[bytes, Constraint]]:
+    """Different grammars by their text: the prompts of a batch mostly have the same one."""
+    found: dict[bytes, Constraint] = {}
+    for index, constraint in enumerate(constraints):
+        found.setdefault(canonical(constraint), constraint)
+        if index % _TURN_ENTRIES == _TURN_ENTRIES - 1:
+            yield
+    return found
+
+
+def _read_nested_sampling(params: object, sampling: Sampling) -> Generator[None, None, None]:
     """SGLang's `sampling_params`: one object, or a list of one per prompt; the list costs as its dearest entries do."""
     if params is None:
         return
     if isinstance(params, dict):
-        read_sampling(params, sampling, "sampling_params.")
+        yield from read_sampling(params, sampling, "sampling_params.")
     elif isinstance(params, list):
         for index, entry in enumerate(params):
             entry_params = mapping(entry, f"sampling_params[{index}]")
             if entry_params is not None:
-                read_sampling(entry_params, sampling, f"sampling_params[{index}].")
+                yield from read_sampling(entry_params, sampling, f"sampling_params[{index}].")
+            if index % _TURN_ENTRIES == _TURN_ENTRIES - 1:
+                yield
     else:
         raise MalformedError("sampling_params", "an object or an array of objects", params)
 
@@ -185,7 +200,7 @@ def _settle_prompt_logprobs(api: Api, sampling: Sampling) -> None:
         sampling.prompt_logprobs = max(sampling.prompt_logprobs, sampling.top_logprobs)
 
 
-def _kind_of(constraints: list[Constraint]) -> Grammar:
+def _kind_of(constraints: tuple[Constraint, ...]) -> Grammar:
     """The kind that rules speak of; of several (no engine takes more than one) the one that costs most."""
     if len(constraints) < 2:
         return constraints[0].kind if constraints else Grammar.none

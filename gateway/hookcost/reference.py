@@ -1,9 +1,72 @@
 """Local references: any JSON pointer into the schema, so that no odd pointer hides what it points at."""
 
+from collections.abc import Iterator
 from urllib.parse import unquote
 
 MISSING = object()
 """What a pointer into nothing resolves to."""
+MAX_STEPS = 1_024
+"""No schema is nested deeper, so that a longer pointer points at nothing."""
+_UNQUOTING_WORK = 4
+
+
+class References:
+    """The places of one schema by the pointers to them, each looked up once.
+
+    work: steps taken so far, of about a fifth of a microsecond, for a caller that shares its time.
+    """
+
+    __slots__ = ("_anchors", "_found", "root", "work")
+
+    def __init__(self, root: object) -> None:
+        self.root = root
+        self.work = 0
+        self._found: dict[str, object] = {}
+        self._anchors: dict[str, object] | None = None
+
+    def resolve(self, uri: str) -> object:
+        """The schema at `uri`, `MISSING` where it points nowhere, True (anything) where it points out of the document.
+
+        Resolves more than some engines do (escaped steps, array indices, anchors), never less.
+        """
+        found = self._found.get(uri, self)
+        if found is self:
+            found = self._found[uri] = self._resolved(uri)
+        return found
+
+    def _resolved(self, uri: str) -> object:
+        if uri in ("#", ""):
+            return self.root
+        if not uri.startswith("#"):
+            return True
+        if not uri.startswith("#/"):
+            return self._anchored(uri[1:])
+        steps = uri.count("/")
+        self.work += steps
+        if steps > MAX_STEPS:
+            return MISSING
+        current = self.root
+        for step in uri[2:].split("/"):
+            found = _step(current, step)
+            if found is MISSING:
+                self.work += _UNQUOTING_WORK
+                found = _step(current, unquote(step).replace("~1", "/").replace("~0", "~"))
+            if found is MISSING:
+                return MISSING
+            current = found
+        return current
+
+    def _anchored(self, name: str) -> object:
+        """A plain-name fragment: `$anchor` or `$id` in a definition of the root; the first of a name counts."""
+        if self._anchors is None:
+            self._anchors = {}
+            for definition in _definitions(self.root):
+                self.work += _UNQUOTING_WORK
+                for keyword in ("$anchor", "$id", "id"):
+                    anchor = definition.get(keyword)
+                    if isinstance(anchor, str):
+                        self._anchors.setdefault(anchor if keyword == "$anchor" else anchor.lstrip("#"), definition)
+        return self._anchors.get(name, True)
 
 
 def localised(root: object, uri: str) -> str:
@@ -18,26 +81,12 @@ def localised(root: object, uri: str) -> str:
     return uri
 
 
-def resolve(root: object, uri: str) -> object:
-    """The schema at `uri`, `MISSING` where it points nowhere, True (anything) where it points out of the document.
-
-    Resolves more than some engines do (escaped steps, array indices, anchors), never less.
-    """
-    if uri in ("#", ""):
-        return root
-    if not uri.startswith("#"):
-        return True
-    if not uri.startswith("#/"):
-        return _anchor(root, uri[1:])
-    current = root
-    for step in uri[2:].split("/"):
-        found = _step(current, step)
-        if found is MISSING:
-            found = _step(current, unquote(step).replace("~1", "/").replace("~0", "~"))
-        if found is MISSING:
-            return MISSING
-        current = found
-    return current
+def _definitions(root: object) -> Iterator[dict[str, object]]:
+    if isinstance(root, dict):
+        for group in ("$defs", "definitions"):
+            definitions = root.get(group)
+            if isinstance(definitions, dict):
+                yield from (each for each in definitions.values() if isinstance(each, dict))
 
 
 def _step(current: object, step: str) -> object:
@@ -46,19 +95,3 @@ def _step(current: object, step: str) -> object:
     if isinstance(current, list) and step.isdecimal() and len(step) < 7 and int(step) < len(current):
         return current[int(step)]
     return MISSING
-
-
-def _anchor(root: object, name: str) -> object:
-    """A plain-name fragment: `$anchor` or `$id` in a definition of the root."""
-    if isinstance(root, dict):
-        for group in ("$defs", "definitions"):
-            definitions = root.get(group)
-            if isinstance(definitions, dict):
-                for definition in definitions.values():
-                    if isinstance(definition, dict) and name in (
-                        definition.get("$anchor"),
-                        str(definition.get("$id", "")).lstrip("#"),
-                        str(definition.get("id", "")).lstrip("#"),
-                    ):
-                        return definition
-    return True

@@ -5,7 +5,9 @@ Owns which parts repeat, how often, over which characters, and what a linear-tim
 """
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
 
 from gateway.hookcost.charclass import (
     ANY,
@@ -37,8 +39,7 @@ class RegexBoundError(ValueError):
     """A source beyond the bounds of the analysis: to be taken for heavy. `str()` names the bound."""
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
     """Characters that one place of the pattern takes.
 
     copies: how many states a fully unrolled automaton has for it, the product of the counted repetitions around it.
@@ -135,7 +136,7 @@ class _Group:
         if whole.nullable:
             whole.head = _either(whole.head, part.head)
         if part.literals and not part.positions and whole.positions:
-            whole.positions[-1] = replace(whole.positions[-1], fenced=True)
+            whole.positions[-1] = Position(*whole.positions[-1][:-1], fenced=True)
         whole.positions.extend(part.positions)
         whole.literals += part.literals
         if part.nullable:
@@ -458,6 +459,7 @@ def _single(chars: CharClass) -> _Part:
     return _Part([Position(chars)], nullable=False, head=chars)
 
 
+@lru_cache(maxsize=1024)
 def _literal(character: str) -> CharClass:
     code = ord(character)
     return CharClass(1 << code) if code < 128 else CharClass(0, 0.001)
@@ -485,7 +487,8 @@ def _union(part: _Part) -> CharClass:
 
 
 _QUANTIFIERS = {"*": (0, UNBOUNDED), "+": (1, UNBOUNDED), "?": (0, 1)}
-_COUNTED = re.compile(r"\{ *(\d{0,12}) *(,)? *(\d{0,12}) *\}")
+_COUNTED = re.compile(r"\{ *+(\d{0,12}+) *+(,)?+ *+(\d{0,12}+) *+\}")
+"""Possessive: what has matched is not given back, or a run of spaces would be split in all ways."""
 _GROUP_KIND = re.compile(r"\?(?:(=|!|<=|<!)|:|>|P?<[^>]{1,200}>|[a-zA-Z^-]{1,12}[:)])")
 _WIDE_RANGE = 4096
 _BEYOND = 0x3000

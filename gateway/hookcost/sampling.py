@@ -6,13 +6,26 @@ asked, because a field that one engine version ignores another obeys. Sources: S
 `entrypoints/openai/*/protocol.py`, `sampling_params.py`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import cast
 
 from gateway.hookcost.constraint import DOORS, Constraint, structured_outputs_constraints
-from gateway.hookcost.values import MAX_NUMBER_CHARS, boolean, integer, items, mapping, number, texts
+from gateway.hookcost.values import (
+    MAX_NUMBER_CHARS,
+    boolean,
+    booleans,
+    few,
+    integer,
+    integers,
+    items,
+    kinds_of,
+    mapping,
+    number,
+    texts,
+)
 
 ALL_TOP_K = 1 << 30
 """SGLang's own spelling of "no top-k", as vLLM's 0 and everybody's -1 are."""
@@ -64,36 +77,31 @@ def _max_tokens(to: Sampling, value: object, param: str) -> None:
 
 
 def _stop(to: Sampling, value: object, param: str) -> None:
-    to.stop.extend(stop for stop in texts(value, param) if stop)
+    to.stop += [stop for stop in texts(value, param) if stop]
 
 
 def _stop_regex(to: Sampling, value: object, param: str) -> None:
-    to.stop_regex.extend(pattern for pattern in texts(value, param) if pattern)
+    to.stop_regex += [pattern for pattern in texts(value, param) if pattern]
 
 
 def _token_ids(to: Sampling, value: object, param: str) -> int:
-    """Counts a list of token ids (SGLang: or of such lists, one per prompt) and notes the largest."""
-    longest = 0
+    """The length of a list of token ids (SGLang: or of the longest of such lists, one a prompt); notes the largest."""
     given = items(value, param)
-    if len(given) > _MANY and set(map(type, given)) == {int}:
-        to.largest_token_id = max(to.largest_token_id, *cast(list[int], given))
-        return len(given)
-    for index, item in enumerate(given):
-        if isinstance(item, list):
-            longest = max(longest, _token_ids_of_row(to, item, f"{param}[{index}]"))
-        elif item is not None:
-            to.largest_token_id = max(to.largest_token_id, integer(item, f"{param}[{index}]") or 0)
-            longest = max(longest, index + 1)
-    return longest
+    if list not in kinds_of(given, param):
+        return _noted(to, integers(given, param))
+    rows = [row for row in given if isinstance(row, list)]
+    ids = list(chain.from_iterable(rows))
+    if kinds_of(ids, param) <= {int} and kinds_of(given, param) <= {list, type(None)}:
+        _noted(to, cast(list[int], ids))
+        return max(map(len, rows))
+    few(given, param)
+    few(ids, param)
+    return max([_noted(to, integers(row, f"{param}[{index}]")) for index, row in enumerate(given)])
 
 
-def _token_ids_of_row(to: Sampling, row: list[object], param: str) -> int:
-    if len(row) > _MANY and set(map(type, row)) == {int}:
-        to.largest_token_id = max(to.largest_token_id, *cast(list[int], row))
-        return len(row)
-    for index, item in enumerate(row):
-        to.largest_token_id = max(to.largest_token_id, integer(item, f"{param}[{index}]") or 0)
-    return len(row)
+def _noted(to: Sampling, ids: list[int]) -> int:
+    to.largest_token_id = max(to.largest_token_id, max(ids, default=-1))
+    return len(ids)
 
 
 def _stop_tokens(to: Sampling, value: object, param: str) -> None:
@@ -117,21 +125,18 @@ def _bad_words(to: Sampling, value: object, param: str) -> None:
 
 def _logit_bias(to: Sampling, value: object, param: str) -> None:
     bias = mapping(value, param)
-    if bias is None:
+    if not bias:
         return
     to.logit_bias += len(bias)
-    if len(bias) > _MANY and set(map(type, bias.values())) <= {int, float} and max(map(len, bias)) <= MAX_NUMBER_CHARS:
+    if kinds_of(bias.values(), param) <= {int, float} and max(map(len, bias)) <= MAX_NUMBER_CHARS:
         with suppress(ValueError):  # one of them is no whole number: below it is named
-            to.largest_token_id = max(to.largest_token_id, *map(int, bias))
+            _noted(to, list(map(int, bias)))
             return
+    few(bias, param)
     for token, weight in bias.items():
         token_id = integer(token, f"{param}.{token[:20]}")
         number(weight, f"{param}.{token[:20]}")
         to.largest_token_id = max(to.largest_token_id, token_id or 0)
-
-
-_MANY = 64
-"""Of more entries all are looked at together, which is ten times as quick."""
 
 
 def _additive_penalty(to: Sampling, value: object, param: str) -> None:
@@ -160,25 +165,24 @@ def _logits_processors(to: Sampling, value: object, param: str) -> None:
 
 
 def _hidden_states(to: Sampling, value: object, param: str) -> None:
-    for mode in value if isinstance(value, list) else [value]:
-        if mode == "last" or boolean(mode, param):
-            to.return_hidden_states = True
+    modes = value if isinstance(value, list) else [value]
+    if "last" in modes:
+        to.return_hidden_states = True
+        modes = [mode for mode in modes if mode != "last"]
+    to.return_hidden_states |= any(booleans(modes, param))
 
 
 def _top_logprobs(to: Sampling, value: object, param: str) -> None:
     """`top_logprobs` needs `logprobs: true` beside it in the chat dialect; the price is the engine's worst."""
-    for item in value if isinstance(value, list) else [value]:
-        to.top_logprobs = max(to.top_logprobs, integer(item, param) or 0)
+    to.top_logprobs = max([to.top_logprobs, *integers(value, param)])
 
 
 def _return_logprob(to: Sampling, value: object, param: str) -> None:
-    for item in value if isinstance(value, list) else [value]:
-        to.logprobs |= boolean(item, param)
+    to.logprobs |= any(booleans(value, param))
 
 
 def _logprob_start(to: Sampling, value: object, param: str) -> None:
-    starts = [integer(item, param) for item in (value if isinstance(value, list) else [value])]
-    asked = [start for start in starts if start is not None and start >= 0]
+    asked = [start for start in integers(value, param) if start >= 0]
     if asked:
         to.prompt_logprobs = max(to.prompt_logprobs, 0)
         to.prompt_logprobs_start = min(asked)
@@ -260,8 +264,8 @@ SAMPLING_KEYS = frozenset(_FIELDS) | frozenset(DOORS)
 """Every field that can add hook cost. A body without any of them is plain."""
 
 
-def read_sampling(params: Mapping[str, object], to: Sampling, prefix: str = "") -> None:
-    """Adds to `to` what `params` asks for.
+def read_sampling(params: Mapping[str, object], to: Sampling, prefix: str = "") -> Generator[None, None, None]:
+    """Adds to `to` what `params` asks for; yields behind each field of many entries or much text.
 
     Raises:
         MalformedError: a recognised field holds a value that no engine accepts.
@@ -276,3 +280,10 @@ def read_sampling(params: Mapping[str, object], to: Sampling, prefix: str = "") 
             constraint = DOORS[name](value, prefix + name)
             if constraint is not None:
                 to.constraints.append(constraint)
+        else:
+            continue
+        if isinstance(value, list | dict | str) and len(value) > _MANY:
+            yield
+
+
+_MANY = 1_000

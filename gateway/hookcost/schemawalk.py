@@ -1,10 +1,12 @@
 """The bounded walk over a JSON schema that all backends share: order, depth and size, never what a node means."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from gateway.hookcost.bill import Bill, Path
 from gateway.hookcost.pattern import CONTRADICTION, MALFORMED, PatternBill
+from gateway.hookcost.reference import MISSING, References
 from gateway.hookcost.typename import standard_type
 from gateway.hookcost.vocabulary import Vocabulary
 
@@ -12,21 +14,34 @@ _RANGE = frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"
 MAX_NODES = 50_000
 MAX_DEPTH = 64
 MAX_PROPERTIES = 1_000
+"""Of one object, named or by pattern, and names in its `required`."""
 MAX_OPTIONS = 1_000
 """Of a union, or of an array's places. Real schemas have up to 200."""
+REQUIRED, NAME = "required", "name"
+"""What a node is to the one above it, where that matters: a required property, the schema of property names."""
 _PATTERN_WORK = 30
 """What a pattern takes at the least, looked up or read."""
+_REFERENCE_STEPS = 8
+"""Steps of following a reference for one unit of work."""
+
+
+class Members(NamedTuple):
+    """What an object says about its properties by name, by pattern, and which of them it asks for."""
+
+    properties: dict[str, object]
+    patterns: dict[str, object]
+    needed: set[str]
 
 
 class SchemaWalk(ABC):
     """One pass over one schema with a stack of its own; `step` does a slice, so that it can spread over many turns."""
 
-    __slots__ = ("_left", "_refs", "_root", "_stack", "_vocabulary", "bill")
+    __slots__ = ("_left", "_references", "_refs", "_stack", "_vocabulary", "bill")
 
     def __init__(self, schema: object, vocabulary: Vocabulary, bill: Bill) -> None:
         self.bill = bill
         self._vocabulary = vocabulary
-        self._root = schema
+        self._references = References(schema)
         self._refs: set[str] = set()
         self._left = 0
         self._stack: list[tuple[object, int, Path | None, str | None]] = [(schema, 0, None, None)]
@@ -38,7 +53,7 @@ class SchemaWalk(ABC):
         while stack and self._left > 0:
             self._left -= 1
             bill.nodes += 1
-            schema, depth, path, default_type = stack.pop()
+            schema, depth, path, role = stack.pop()
             if depth > bill.depth:
                 bill.depth = depth
                 if depth > MAX_DEPTH:
@@ -47,28 +62,71 @@ class SchemaWalk(ABC):
             if bill.nodes > MAX_NODES:
                 self._give_up(f"a schema of more than {MAX_NODES:,} nodes")
                 break
-            read(schema, depth, path, default_type)
+            read(schema, depth, path, role)
         return not stack
 
     def _give_up(self, bound: str) -> None:
         self.bill.heavy = bound
         self._stack.clear()
 
-    def _fits(self, properties: Sized) -> bool:
-        """Whether an object has few enough properties to look at; pays for the look."""
-        self._left -= len(properties) // 2
-        if len(properties) > MAX_PROPERTIES:
-            self._give_up(f"an object of more than {MAX_PROPERTIES:,} properties")
-            return False
-        return True
+    def _resolve(self, uri: str) -> object:
+        """What a reference points at; pays for the way there."""
+        references = self._references
+        before = references.work
+        target = references.resolve(uri)
+        self._left -= (references.work - before) // _REFERENCE_STEPS
+        return target
 
-    def _are_few(self, options: Sized, keyword: str) -> bool:
-        """Whether a list of schemas is short enough to look at; pays for the look."""
-        self._left -= len(options) // 2
-        if len(options) > MAX_OPTIONS:
+    def _follow(self, uri: object, depth: int, path: Path | None) -> object:
+        """Pushes what a reference points at, the first time that it is met; returns it, or MISSING."""
+        if not isinstance(uri, str):
+            self.bill.refuse("`$ref` must be a string", path, MALFORMED)
+            return MISSING
+        target = self._resolve(uri)
+        if target is MISSING:
+            self.bill.refuse(f"`$ref` points to nothing ({uri[:80]})", path, MALFORMED)
+        elif uri not in self._refs and target is not self._references.root:
+            self._stack.append((target, depth + 1, Path(path, "$ref"), None))
+        self._refs.add(uri)
+        return target
+
+    def _members(self, schema: Mapping[str, object], depth: int, path: Path | None) -> Members | None:
+        """The properties of an object, all of them pushed; None where the backend refuses them or they are too many."""
+        properties = schema.get("properties", {})
+        patterns = schema.get("patternProperties", {})
+        required = schema.get("required", [])
+        if not isinstance(properties, dict) or not isinstance(patterns, dict) or not isinstance(required, list):
+            self.bill.refuse(
+                "`properties` and `patternProperties` must be objects, `required` an array", path, MALFORMED
+            )
+            return None
+        for members, what in ((properties, "properties"), (patterns, "patterns of properties"), (required, "required")):
+            self._left -= len(members) // 2
+            if len(members) > MAX_PROPERTIES:
+                self._give_up(f"an object of more than {MAX_PROPERTIES:,} {what}")
+                return None
+        needed = {name for name in required if isinstance(name, str)}
+        stack, here = self._stack, Path(path, "properties")
+        for name, value in properties.items():
+            stack.append((value, depth + 1, Path(here, name), REQUIRED if name in needed else None))
+        for name, value in patterns.items():
+            where = Path(Path(path, "patternProperties"), name)
+            stack.append(({"type": "string", "pattern": name}, depth, where, None))
+            stack.append((value, depth + 1, where, None))
+        return Members(properties, patterns, needed)
+
+    def _push_all(self, schemas: object, keyword: str, depth: int, path: Path | None) -> list[object] | None:
+        """Pushes a list of schemas and returns it; None where it is none or too long to look at."""
+        if not isinstance(schemas, list):
+            self.bill.refuse(f"`{keyword}` must be an array", path, MALFORMED)
+            return None
+        self._left -= len(schemas) // 2
+        if len(schemas) > MAX_OPTIONS:
             self._give_up(f"`{keyword}` with more than {MAX_OPTIONS:,} schemas")
-            return False
-        return True
+            return None
+        here = Path(path, keyword)
+        self._stack.extend([(schema, depth + 1, Path(here, index), None) for index, schema in enumerate(schemas)])
+        return schemas
 
     def _bounds(self, schema: Mapping[str, object], lowest: str, highest: str, path: Path | None) -> tuple[int, int]:
         """A pair of whole-number bounds, with -1 for an absent upper one; notes what is wrong with them."""
@@ -86,13 +144,12 @@ class SchemaWalk(ABC):
             self.bill.refuse(f"`{lowest}` {low} is above `{highest}` {high}, so that nothing fits", path, CONTRADICTION)
         return low, high
 
-    def _odd_type(self, schema: Mapping[str, object], kind: object, depth: int, path: Path | None) -> None:
-        """A type that is none of JSON Schema's: read as what an engine may take it for, else refused by the backend."""
+    def _standard(self, kind: object, path: Path | None) -> str | None:
+        """The type that an engine may take one for that is none of JSON Schema's; None where the backend refuses it."""
         standard = standard_type(kind) if isinstance(kind, str) else None
         if standard is None:
             self.bill.refuse(f"unsupported type {str(kind)[:40]!r}", path)
-        else:
-            self._stack.append(({**schema, "type": standard}, depth, path, None))
+        return standard
 
     def _take(self, found: PatternBill, path: Path | None) -> None:
         """Puts the bill of a pattern on the schema's."""
@@ -115,7 +172,7 @@ class SchemaWalk(ABC):
         return not _RANGE.isdisjoint(schema)
 
     @abstractmethod
-    def _read(self, schema: object, depth: int, path: Path | None, default_type: str | None) -> None:
+    def _read(self, schema: object, depth: int, path: Path | None, role: str | None) -> None:
         """Takes one node to its quantities and pushes the nodes below it that the backend looks at."""
 
 

@@ -18,18 +18,26 @@ from gateway.hookcost.prompt import BYTES_PER_TOKEN
 
 MAX_PARAMETER_BYTES = 256 * 1024
 """Parameters (grammars and tools with them) of more bytes in all make the request heavy by definition."""
+MAX_CONTAINERS = 20_000
+"""So do more objects and arrays among them: that many take about a millisecond to parse."""
 MAX_FIELDS = 10_000
 """A large body with more fields than this (top-level keys, repeated ones too) is refused: no request needs them."""
 _SLICE_BYTES = 1 << 20
 _SLICE_TOKENS = 500
 _FIELD_TOKENS = 5
 """A field takes as long as so many marks."""
+_TOKEN_BYTES = 4096
+"""So many bytes of a string take as long as a mark."""
+_MAX_NESTING = 1024
 _SLICE_TEXT_BYTES = 128 * 1024
 _REGEX_BYTES = 64 * 1024
 _PIECE_BYTES = 24 * 1024
-_PIECE_DEPTH = 8
+_PIECE_DEPTH = 4
+"""Each level is scanned again; what is left below it is parsed at once."""
 _PIECE_CONTAINERS = 300
 """Objects and arrays are what takes time to parse; a long list of numbers or texts is parsed at once."""
+_FIELD_BYTES = 512
+"""No field of any engine has a longer name, be each of its characters escaped."""
 _WINDOW_BYTES = 32 * 1024
 
 PROMPT_KEYS = frozenset(
@@ -120,9 +128,11 @@ def skim(body: bytes, prompt_text: bool) -> Generator[None, None, Skimmed | Refu
             if pace.tokens > _SLICE_TOKENS:
                 pace.tokens = 0
                 yield
-            key, at = yield from _key(body, at)
+            before = at
+            key, at = yield from _key(body, at, _FIELD_BYTES)
             value = _Value()
             yield from _scan(body, at, value, key == "messages", pace)
+            pace.tokens += min(value.end - before, _SLICE_BYTES) // _TOKEN_BYTES
             if key in PROMPT_KEYS or (key == "text" and prompt_text):
                 sizes[key] = (value.text_bytes, value.items)
                 if value.tools:
@@ -141,9 +151,11 @@ def skim(body: bytes, prompt_text: bool) -> Generator[None, None, Skimmed | Refu
         return _broken(error.args[0])
     found.prompt_bytes = sum(text_bytes for text_bytes, _ in sizes.values())
     found.batch = max([1, *(items for key, (_, items) in sizes.items() if key not in ("messages", "input", "system"))])
-    total = sum(end - start for start, end in kept.values())
-    if total > MAX_PARAMETER_BYTES:
+    if sum([end - start for start, end in kept.values()]) > MAX_PARAMETER_BYTES:
         found.heavy = f"request parameters of more than {MAX_PARAMETER_BYTES // 1024} KiB"
+    elif sum([_containers(body, start, end) for start, end in kept.values()]) > MAX_CONTAINERS:
+        found.heavy = f"request parameters of more than {MAX_CONTAINERS:,} objects and arrays"
+    if found.heavy is not None:
         kept = {key: (start, end) for key, (start, end) in kept.items() if end - start <= _REGEX_BYTES // 8}
     for key, (start, end) in kept.items():
         pace.tokens += _FIELD_TOKENS
@@ -157,11 +169,21 @@ def skim(body: bytes, prompt_text: bool) -> Generator[None, None, Skimmed | Refu
     return found
 
 
+def _containers(body: bytes, start: int, end: int) -> int:
+    """Objects and arrays in a value; 0 for a text, whatever is in it."""
+    if body[start : start + 1] == b'"':
+        return 0
+    return body.count(b"{", start, end) + body.count(b"[", start, end)
+
+
 def _parsed(body: bytes, start: int, end: int, depth: int, pace: _Pace) -> Generator[None, None, object]:
     """The value between two places, parsed piece by piece where it is large: many small objects take longest."""
     first = body[start : start + 1]
-    containers = body.count(b"{", start, end) + body.count(b"[", start, end)
-    if end - start <= _PIECE_BYTES or containers < _PIECE_CONTAINERS or depth > _PIECE_DEPTH:
+    if (
+        end - start <= _PIECE_BYTES
+        or depth > _PIECE_DEPTH
+        or _containers(body, start, end) < _PIECE_CONTAINERS
+    ):
         try:
             value = orjson.loads(body[start:end])
         except orjson.JSONDecodeError as error:
@@ -180,7 +202,7 @@ def _parsed(body: bytes, start: int, end: int, depth: int, pace: _Pace) -> Gener
         before = at
         key = ""
         if first == b"{":
-            key, at = yield from _key(body, at)
+            key, at = yield from _key(body, at, MAX_PARAMETER_BYTES)
         extent = _Value()
         yield from _scan(body, at, extent, False, pace)
         if extent.end - at > _PIECE_BYTES:
@@ -233,12 +255,13 @@ def _space(body: bytes, at: int) -> int:
     return match.end() if match else at
 
 
-def _key(body: bytes, at: int) -> Generator[None, None, tuple[str, int]]:
+def _key(body: bytes, at: int, longest: int) -> Generator[None, None, tuple[str, int]]:
+    """The key at `at`, empty where it is longer than `longest`, and the place of its value."""
     if body[at : at + 1] != b'"':
         raise _BrokenError(at)
     end = yield from _string_end(body, at)
     try:
-        key = orjson.loads(body[at:end]) if end - at <= _REGEX_BYTES else ""
+        key = orjson.loads(body[at:end]) if end - at <= longest else ""
     except orjson.JSONDecodeError:
         raise _BrokenError(at) from None
     at = _space(body, end)
@@ -316,6 +339,8 @@ def _scan_container(body: bytes, at: int, value: _Value, messages: bool, pace: _
             if depth == 1:
                 value.items += 1
             depth += 1
+            if depth >= _MAX_NESTING:
+                raise _BrokenError(at)
         else:
             depth -= 1
             if depth == 0:

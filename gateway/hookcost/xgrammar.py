@@ -22,12 +22,13 @@ import orjson
 
 from gateway.hookcost.bill import Path
 from gateway.hookcost.pattern import MALFORMED, PatternBill, read_pattern
-from gateway.hookcost.reference import MISSING, resolve
 from gateway.hookcost.regex import Regex
-from gateway.hookcost.schemawalk import SchemaWalk
+from gateway.hookcost.schemawalk import NAME, SchemaWalk
 from gateway.hookcost.vocabulary import Vocabulary
 
-_HOPS = 8
+_HOPS, _FEW, _MAX_STEPS = 8, 100, 2_000
+"""References and wrappers that are looked through to see whether a property is a text: in objects of few properties;
+and the steps of such references in one object. Beyond, one behind a wrapper is none, one behind a reference is."""
 _MAX_TYPES = 16
 UNROLLED = 128
 """Counted repetitions up to this many are unrolled into states at compile time; longer ones are counted at each step
@@ -58,7 +59,7 @@ class XgrammarWalk(SchemaWalk):
 
     __slots__ = ()
 
-    def _read(self, schema: object, depth: int, path: Path | None, default_type: str | None) -> None:
+    def _read(self, schema: object, depth: int, path: Path | None, role: str | None) -> None:
         bill = self.bill
         if not isinstance(schema, dict):
             if schema is True:
@@ -69,7 +70,7 @@ class XgrammarWalk(SchemaWalk):
                 bill.refuse("a schema must be an object or a boolean", path, MALFORMED)
             return
         if "$ref" in schema:
-            self._reference(schema["$ref"], depth, path)
+            self._follow(schema["$ref"], depth, path)
         elif "const" in schema:
             bill.counts["literal_bytes"] = bill.counts.get("literal_bytes", 0.0) + len(orjson.dumps(schema["const"]))
         elif "enum" in schema:
@@ -87,20 +88,20 @@ class XgrammarWalk(SchemaWalk):
             else:
                 bill.counts["text"] = 1.0
         else:
-            self._typed(schema, depth, path, default_type)
-
-    def _typed(self, schema: dict[str, object], depth: int, path: Path | None, default_type: str | None) -> None:
-        bill = self.bill
-        kind = schema.get("type", default_type)
-        if isinstance(kind, list):
-            if len(kind) > _MAX_TYPES:
+            kind = schema.get("type", "string" if role == NAME else None)
+            if not isinstance(kind, list):
+                self._typed(schema, kind, depth, path)
+            elif len(kind) > _MAX_TYPES:
                 self._give_up(f"a `type` of more than {_MAX_TYPES} types")
-                return
-            for one in kind:
-                self._stack.append(({**schema, "type": one}, depth, path, None))
-            if not kind:
-                bill.counts["text"] = 1.0
-            return
+            else:
+                self._left -= len(kind)
+                for one in kind:
+                    self._typed(schema, one, depth, path)
+                if not kind:
+                    bill.counts["text"] = 1.0
+
+    def _typed(self, schema: dict[str, object], kind: object, depth: int, path: Path | None) -> None:
+        bill = self.bill
         if kind == "string":
             self._string(schema, path)
         elif kind == "object" or (
@@ -118,18 +119,9 @@ class XgrammarWalk(SchemaWalk):
         elif kind is None:
             bill.counts["text"] = 1.0
         elif kind not in ("boolean", "null"):
-            self._odd_type(schema, kind, depth, path)
-
-    def _reference(self, uri: object, depth: int, path: Path | None) -> None:
-        if not isinstance(uri, str):
-            self.bill.refuse("`$ref` must be a string", path, MALFORMED)
-        elif uri not in self._refs:
-            self._refs.add(uri)
-            target = resolve(self._root, uri)
-            if target is MISSING:
-                self.bill.refuse(f"`$ref` points to nothing ({uri[:80]})", path, MALFORMED)
-            elif target is not self._root:
-                self._stack.append((target, depth + 1, Path(path, "$ref"), None))
+            standard = self._standard(kind, path)
+            if standard is not None:
+                self._typed(schema, standard, depth, path)
 
     def _enum(self, values: object, path: Path | None) -> None:
         if not isinstance(values, list) or not values:
@@ -146,16 +138,9 @@ class XgrammarWalk(SchemaWalk):
             counts["enum_bytes"] = counts.get("enum_bytes", 0.0) + size
 
     def _union(self, options: object, keyword: str, depth: int, path: Path | None) -> None:
-        if not isinstance(options, list):
-            self.bill.refuse(f"`{keyword}` must be an array", path, MALFORMED)
-            return
-        if not self._are_few(options, keyword):
-            return
-        if len(options) > 1:
-            self.bill.add("union_options", len(options), path)
-        here = Path(path, keyword)
-        for index, option in enumerate(options):
-            self._stack.append((option, depth + 1, Path(here, index), None))
+        pushed = self._push_all(options, keyword, depth, path)
+        if pushed is not None and len(pushed) > 1:
+            self.bill.add("union_options", len(pushed), path)
 
     def _string(self, schema: Mapping[str, object], path: Path | None) -> None:
         form = schema.get("format")
@@ -183,15 +168,9 @@ class XgrammarWalk(SchemaWalk):
 
     def _array(self, schema: Mapping[str, object], depth: int, path: Path | None) -> None:
         bill = self.bill
-        prefix = schema.get("prefixItems", [])
-        if not isinstance(prefix, list):
-            bill.refuse("`prefixItems` must be an array", path, MALFORMED)
+        prefix = self._push_all(schema.get("prefixItems", []), "prefixItems", depth, path)
+        if prefix is None:
             return
-        if not self._are_few(prefix, "prefixItems"):
-            return
-        here = Path(path, "prefixItems")
-        for index, item in enumerate(prefix):
-            self._stack.append((item, depth + 1, Path(here, index), None))
         keyword = "items" if "items" in schema else "unevaluatedItems"
         items = schema.get(keyword)
         if items is not None and items is not False:
@@ -210,27 +189,16 @@ class XgrammarWalk(SchemaWalk):
 
     def _object(self, schema: Mapping[str, object], depth: int, path: Path | None) -> None:
         bill, stack = self.bill, self._stack
-        properties = schema.get("properties", {})
-        patterns = schema.get("patternProperties", {})
-        required = schema.get("required", [])
-        if not isinstance(properties, dict) or not isinstance(patterns, dict) or not isinstance(required, list):
-            bill.refuse("`properties` and `patternProperties` must be objects, `required` an array", path, MALFORMED)
+        members = self._members(schema, depth, path)
+        if members is None:
             return
-        if not self._fits(properties):
-            return
-        here = Path(path, "properties")
-        for name, value in properties.items():
-            stack.append((value, depth + 1, Path(here, name), None))
-        for name, value in patterns.items():
-            where = Path(Path(path, "patternProperties"), name)
-            stack.append(({"type": "string", "pattern": name}, depth, where, None))
-            stack.append((value, depth + 1, where, None))
+        properties, patterns, needed = members
         names = schema.get("propertyNames")
         if names is not None:
             if not isinstance(names, dict):
                 bill.refuse("`propertyNames` must be an object", path, MALFORMED)
                 return
-            stack.append((names, depth + 1, Path(path, "propertyNames"), "string"))
+            stack.append((names, depth + 1, Path(path, "propertyNames"), NAME))
         keyword = "additionalProperties" if "additionalProperties" in schema else "unevaluatedProperties"
         additional = schema.get(keyword, False)
         is_open = additional is not False
@@ -239,29 +207,30 @@ class XgrammarWalk(SchemaWalk):
             if not names and not patterns:
                 bill.counts["text"] = 1.0
         if properties:
-            self._named(properties, required, is_open and not patterns and names is None, path)
+            self._named(properties, needed, is_open and not patterns and names is None, path)
         low, high = self._bounds(schema, "minProperties", "maxProperties", path)
-        if high != -1 and len(required) > high:
+        if high != -1 and len(needed) > high:
             bill.refuse("`maxProperties` is below the number of required properties", path)
         elif not is_open and not patterns and names is None and low > len(properties):
             bill.refuse("`minProperties` asks for more than `properties` allows", path)
         elif properties and (low or high != -1):
-            bill.add("counted_properties", float(_counting_rules(len(properties), len(required), low, high)), path)
+            bill.add("counted_properties", float(_counting_rules(len(properties), len(needed), low, high)), path)
 
     def _named(
         self,
         properties: Mapping[str, object],
-        required: list[object],
+        needed: set[str],
         excludes_names: bool,
         path: Path | None,
     ) -> None:
         """Named properties. What may follow each is a run of optional ones up to the next required; behind a text the
         run is dear, because every token with a closing quote must be tried against all of it."""
         bill = self.bill
-        needed = {name for name in required if isinstance(name, str)}
         following = after_text = after_other = longest = 0
+        hops = _HOPS if len(properties) <= _FEW else 1
+        steps = self._references.work + _MAX_STEPS
         for name in reversed(list(properties)):
-            if self._is_text(properties[name]):
+            if self._is_text(properties[name], hops, steps):
                 after_text += following
                 if following > longest:
                     longest = following
@@ -283,13 +252,18 @@ class XgrammarWalk(SchemaWalk):
             # Equal objects written out twice are compiled twice; only those behind one `$ref` are shared.
             bill.add("open_object_names", nodes, path)
 
-    def _is_text(self, schema: object) -> bool:
-        """Whether a value may be a string, as far as a look through a few references and wrappers shows."""
-        for _ in range(_HOPS):
+    def _is_text(self, schema: object, hops: int, steps: int) -> bool:
+        """Whether a value may be a string, as far as a look through a few references and wrappers shows.
+
+        steps: `References.work` beyond which no more references are followed.
+        """
+        for _ in range(hops + 1):
             if not isinstance(schema, dict):
                 return schema is True
             if "$ref" in schema:
-                schema = resolve(self._root, schema["$ref"]) if isinstance(schema["$ref"], str) else None
+                if self._references.work > steps:
+                    return True
+                schema = self._resolve(schema["$ref"]) if isinstance(schema["$ref"], str) else None
                 continue
             if "const" in schema or "enum" in schema:
                 return False

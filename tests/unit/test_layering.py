@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = (
         "replica": frozenset(),
         "loadtest": frozenset({"replica"}),
         # Measures classification inside one process: from outside it can't be told from the rest.
-        "loadtest.bench_hookcost": frozenset({"gateway.hookcost", "gateway.control"}),
+        "loadtest.bench_hookcost": frozenset({"gateway.hookcost", "gateway.control", "loadtest"}),
     }
 )
 PACKAGES = ("gateway", "replica", "loadtest")

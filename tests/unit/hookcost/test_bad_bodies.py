@@ -165,7 +165,7 @@ def test_a_tool_choice_of_a_wrong_type_is_refused() -> None:
         ("/generate", {"sampling_params": [{}, {"n": []}]}, "sampling_params[1].n"),
         ("/generate", {"return_logprob": "perhaps"}, "return_logprob"),
         ("/generate", {"logprob_start_len": "x"}, "logprob_start_len"),
-        ("/generate", {"top_logprobs_num": ["x"]}, "top_logprobs_num"),
+        ("/generate", {"top_logprobs_num": ["x"]}, "top_logprobs_num[0]"),
         ("/generate", {"token_ids_logprob": [["x"]]}, "token_ids_logprob[0][0]"),
         ("/v1/responses", {"text": "x"}, "text"),
         ("/v1/responses", {"text": {"format": 5}}, "text.format"),

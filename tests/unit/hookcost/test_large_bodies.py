@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from gateway.hookcost import Classification, Classifier, Grammar
-from gateway.hookcost.classify import INLINE_BYTES
+from gateway.hookcost.body import INLINE_BYTES
 from tests.unit.hookcost.conftest import CHAT
 
 PADDING = "x" * (2 * INLINE_BYTES)
@@ -70,6 +70,18 @@ BODIES: list[tuple[str, dict[str, Any]]] = [
             "prompt": ["a" * INLINE_BYTES, "b" * INLINE_BYTES],
             "n": 3,
             "ebnf": 'root ::= "a"',
+        },
+    ),
+    (
+        CHAT,
+        {
+            "messages": [{"content": PADDING}],
+            "guided_json": orjson.dumps(
+                {
+                    "type": "object",
+                    "properties": {f"a property with a long name {i}": {"enum": [i]} for i in range(600)},
+                }
+            ).decode(),
         },
     ),
     ("/v1/completions", {"prompt": list(range(INLINE_BYTES)), "n": 3}),
