@@ -25,13 +25,12 @@ from gateway.feed.itl import Attempt, ReplicaItl
 from gateway.feed.running import Running, RunningRequests
 from gateway.feed.scrape import EngineMetrics, Scraper
 from gateway.feed.sources import ReplicaProgress, Source, SourceStatus
-from gateway.feed.stepfeed import StepFeed
+from gateway.feed.stepfeed import Patience, StepFeed
 from gateway.feed.target import Target
 
 log = structlog.get_logger("steplane.feed")
 
 _TICK_S = 1.0
-_SCRAPE_EVERY_S = 5.0
 _SPEAKS_EVERY_S = 1.0
 """A step feed sends a line at least this often."""
 _WITH_METRICS = frozenset({"sglang", "vllm"})
@@ -77,11 +76,13 @@ class Senses:
         *,
         clock: Callable[[], float],
         random_source: random.Random | None = None,
+        patience: Patience = Patience(),  # noqa: B008 (frozen)
     ) -> None:
         self._running = running
         self._observer = observer
         self._clock = clock
         self._random = random_source or random.Random()
+        self._patience = patience
         self._sensed: dict[str, _Sensed] = {}
         self._session: aiohttp.ClientSession | None = None
         self._ticking: asyncio.Task[None] | None = None
@@ -109,7 +110,7 @@ class Senses:
         for name, target in wanted.items():
             if name not in self._sensed:
                 self._sensed[name] = sensed = _Sensed(
-                    target, self._running, self._observer, session, self._clock, self._random
+                    target, self._running, self._observer, session, self._clock, self._random, self._patience
                 )
                 sensed.start()
 
@@ -164,6 +165,7 @@ class _Sensed:
         session: aiohttp.ClientSession,
         clock: Callable[[], float],
         random_source: random.Random,
+        patience: Patience,
     ) -> None:
         self.target = target
         self.itl = ReplicaItl(clock)
@@ -173,8 +175,9 @@ class _Sensed:
         self._observer = observer
         self._clock = clock
         self._attribution = Attribution(target, running, observer, clock)
-        self._feed = None if target.feed_url is None else StepFeed(target, self, session, random_source)
-        self._scrape_pause_s = _SCRAPE_EVERY_S * random_source.uniform(0.9, 1.0)
+        self._feed = None if target.feed_url is None else StepFeed(target, self, session, random_source, patience)
+        # Spread, so that many replicas are not read at one time.
+        self._scrape_pause_s = patience.scrape_every_s * random_source.uniform(0.9, 1.0)
         self._source = Source.none
         self._since_s = clock()
         self._next_seq = 0

@@ -21,11 +21,6 @@ from gateway.feed.target import Target
 
 log = structlog.get_logger("steplane.feed")
 
-_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=2.0, sock_connect=2.0, sock_read=5.0)
-_FIRST_PAUSE_S = 0.25
-_LONGEST_PAUSE_S = 30.0
-_LONGEST_PAUSE_SEEN_S = 2.0
-"""For a feed that has spoken before: it, or its engine, will be back."""
 _ROLLUP_S = 1.0
 _NO_STEP_US = 1e12
 _LONGEST_LINE_BYTES = 1 << 20
@@ -33,6 +28,26 @@ _MOST_GARBAGE = 100
 """Lines in one connection that are no records, until it is taken for something else."""
 _LINES_AT_ONCE = 200
 """A backlog is worked off in turns, so that requests get theirs in between."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a feed is waited for, in seconds.
+
+    connect_s:            a connection, and the first answer on it.
+    silence_s:            between two reads; a step feed speaks every second.
+    first_pause_s:        after a failure, doubled with each further one.
+    longest_pause_s:      between attempts at a feed that has never spoken.
+    longest_pause_seen_s: at one that has: it, or its engine, will be back.
+    scrape_every_s:       between two readings of the metrics of a replica without a feed.
+    """
+
+    connect_s: float = 2.0
+    silence_s: float = 5.0
+    first_pause_s: float = 0.25
+    longest_pause_s: float = 30.0
+    longest_pause_seen_s: float = 2.0
+    scrape_every_s: float = 5.0
 
 
 class Listener(Protocol):
@@ -59,22 +74,6 @@ class _NoFeedError(Exception):
     """What answers there is no step feed, or none for us."""
 
 
-@dataclass(slots=True)
-class _Pause:
-    """Back-off: doubled from each failure to the next, with jitter."""
-
-    random_source: random.Random
-    next_s: float = _FIRST_PAUSE_S
-
-    def take(self, longest_s: float) -> float:
-        pause_s = min(self.next_s, longest_s)
-        self.next_s = min(self.next_s * 2, longest_s)
-        return pause_s * self.random_source.uniform(0.75, 1.0)
-
-    def reset(self) -> None:
-        self.next_s = _FIRST_PAUSE_S
-
-
 class StepFeed:
     """A subscription to `target.feed_url`. All methods belong to one event loop.
 
@@ -86,7 +85,12 @@ class StepFeed:
     """
 
     def __init__(
-        self, target: Target, listener: Listener, session: aiohttp.ClientSession, random_source: random.Random
+        self,
+        target: Target,
+        listener: Listener,
+        session: aiohttp.ClientSession,
+        random_source: random.Random,
+        patience: Patience = Patience(),
     ) -> None:
         """`session` is shared by all feeds. ValueError: the target has no feed."""
         url = target.feed_url
@@ -100,7 +104,15 @@ class StepFeed:
         self._target = target
         self._listener = listener
         self._session = session
-        self._pause = _Pause(random_source)
+        self._random = random_source
+        self._patience = patience
+        self._timeout = aiohttp.ClientTimeout(
+            total=None,
+            connect=patience.connect_s,
+            sock_connect=patience.connect_s,
+            sock_read=patience.silence_s,
+        )
+        self._pause_s = patience.first_pause_s
         self._hurry = asyncio.Event()
         self._boot = ""
         self._gone_boot = ""
@@ -126,14 +138,14 @@ class StepFeed:
     def hurry(self) -> None:
         """Cut the wait for the next attempt short: there are signs that the replica is back."""
         if not self.connected:
-            self._pause.reset()
+            self._pause_s = self._patience.first_pause_s
             self._hurry.set()
 
     async def _listen(self) -> None:
         """One connection, to its end."""
         headers = {"authorization": f"Bearer {self._target.token}"} if self._target.token else {}
         async with self._session.get(
-            self._url + "/steps", params=self._query(), headers=headers, timeout=_TIMEOUT, allow_redirects=False
+            self._url + "/steps", params=self._query(), headers=headers, timeout=self._timeout, allow_redirects=False
         ) as response:
             if response.status != 200:
                 raise _NoFeedError(_refusal(response.status))
@@ -150,10 +162,16 @@ class StepFeed:
         rest = b""
         greeted = False
         garbage_before = self.garbage
+        time = asyncio.get_running_loop().time
+        line_s = time()
         async for data in content.iter_any():
             *lines, rest = (rest + data).split(b"\n")
             if len(rest) > _LONGEST_LINE_BYTES:
                 raise _NoFeedError(f"a line of more than {_LONGEST_LINE_BYTES} bytes")
+            if lines:
+                line_s = time()
+            elif time() - line_s > self._patience.silence_s:
+                raise _NoFeedError(f"no whole line within {self._patience.silence_s:g} s")
             for number, line in enumerate(lines, 1):
                 if not greeted:
                     self._greet(line)
@@ -180,7 +198,7 @@ class StepFeed:
             self._after = self._seen = 0 if self._boot else hello.next_seq - 1
             self._boot = hello.boot
         self.hello = hello
-        self._pause.reset()
+        self._pause_s = self._patience.first_pause_s
         if hello.boot != self._gone_boot:
             self._set_connected(True)
 
@@ -260,9 +278,13 @@ class StepFeed:
         )
 
     async def _wait(self) -> None:
-        pause_s = self._pause.take(_LONGEST_PAUSE_S if self.hello is None else _LONGEST_PAUSE_SEEN_S)
+        patience = self._patience
+        longest_s = patience.longest_pause_s if self.hello is None else patience.longest_pause_seen_s
+        pause_s = min(self._pause_s, longest_s)
+        self._pause_s = pause_s * 2
         try:
-            async with asyncio.timeout(pause_s):
+            # Spread, so that gateways that lost a feed together do not come back together.
+            async with asyncio.timeout(pause_s * self._random.uniform(0.75, 1.0)):
                 await self._hurry.wait()
         except TimeoutError:
             return
