@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from urllib.parse import unquote
 
 _MAX_FAULTS = 8
 
@@ -13,13 +14,23 @@ class Path(NamedTuple):
     step: str | int
 
 
-def pointer(path: Path | None) -> str:
-    """The JSON pointer (RFC 6901) of a place; the root is the empty string."""
+def steps_to(path: Path | None) -> list[str]:
+    """The steps from the root to a place. One behind a reference stands where the reference points to, `#/...`, with
+    which its path begins."""
     steps: list[str] = []
     while path is not None:
-        steps.append(str(path.step).replace("~", "~0").replace("/", "~1"))
+        step = str(path.step)
+        if path.parent is None and step.startswith("#/"):
+            steps.extend(unquote(part).replace("~1", "/").replace("~0", "~") for part in reversed(step[2:].split("/")))
+        else:
+            steps.append(step)
         path = path.parent
-    return "".join(f"/{step}" for step in reversed(steps))
+    return steps[::-1]
+
+
+def pointer(path: Path | None) -> str:
+    """The JSON pointer (RFC 6901) of a place; the root is the empty string."""
+    return "".join(["/" + step.replace("~", "~0").replace("/", "~1") for step in steps_to(path)])
 
 
 class Fault(NamedTuple):

@@ -128,11 +128,19 @@ def explain_in_turns(
     ]
     places: list[Place] = []
     reader = GrammarReader(prices.name, model.vocabulary, places=True)
+    bills: list[Bill] = []
     for constraint in reading.constraints:
         bill = yield from reader.read(constraint, _TURN_WORK)
-        contributions.append(Contribution("grammar", "base", 1.0, prices.base_compile_ms, n * prices.base_step_us))
-        contributions.extend(_contributions(bill, prices, n))
+        bills.append(bill)
         places.extend((yield from _places(bill, prices, constraint.param, n)))
+    dearest_step = max([prices.step_of(bill) for bill in bills], default=0.0)
+    for bill in bills:
+        # All are compiled, but one constrains each sequence: the dearest stands for all.
+        sequences = n if prices.step_of(bill) == dearest_step else 0
+        dearest_step = -1.0 if sequences else dearest_step
+        base_us = sequences * prices.base_step_us
+        contributions.append(Contribution("grammar", "base", 1.0, prices.base_compile_ms, base_us))
+        contributions.extend(_contributions(bill, prices, sequences))
     contributions.sort(key=lambda each: (-each.step_us, -each.compile_ms))
     dearest = nsmallest(MAX_PLACES, places, key=_weight)
     return CostExplanation(prices.name, prices.version, tuple(contributions), tuple(dearest))

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import cast
 
-from gateway.hookcost.bill import Bill, Charge, Path
+from gateway.hookcost.bill import Bill, Charge, Path, steps_to
 from gateway.hookcost.constraint import Constraint, bound_of
 from gateway.hookcost.ebnf import Ebnf, EbnfBoundError, EbnfError, read_ebnf
 from gateway.hookcost.features import Grammar
@@ -136,11 +136,7 @@ def _merge(bill: Bill, part: Bill, prefix: tuple[str, int]) -> None:
 
 
 def _below(parent: Path, path: Path | None) -> Path:
-    steps = []
-    while path is not None:
-        steps.append(path.step)
-        path = path.parent
-    for step in reversed(steps):
+    for step in steps_to(path):
         parent = Path(parent, step)
     return parent
 

@@ -12,6 +12,8 @@ from gateway.hookcost.prompt import content_bytes, messages_bytes, prompts_of, t
 from gateway.hookcost.sampling import Sampling, read_sampling
 from gateway.hookcost.values import MalformedError, boolean, items, mapping, text, texts
 
+MAX_GRAMMARS = 500
+"""Of one request, one for each of its prompts, say."""
 _TURN_ENTRIES = 100
 _LONG = 1_000
 """What holds more entries has taken long to parse, and takes long to look at."""
@@ -144,6 +146,8 @@ def _by_text(constraints: list[Constraint]) -> Generator[None, None, dict[bytes,
     found: dict[bytes, Constraint] = {}
     for index, constraint in enumerate(constraints):
         found.setdefault(canonical(constraint), constraint)
+        if len(found) > MAX_GRAMMARS:
+            raise MalformedError(constraint.param, f"one of at most {MAX_GRAMMARS} different grammars", list(found))
         if index % _TURN_ENTRIES == _TURN_ENTRIES - 1:
             yield
     return found

@@ -86,7 +86,8 @@ class SchemaWalk(ABC):
         if target is MISSING:
             self.bill.refuse(f"`$ref` points to nothing ({uri[:80]})", path, MALFORMED)
         elif uri not in self._refs and target is not self._references.root:
-            self._stack.append((target, depth + 1, Path(path, "$ref"), None))
+            where = Path(None, uri) if uri.startswith("#/") else Path(path, "$ref")
+            self._stack.append((target, depth + 1, where, None))
         self._refs.add(uri)
         return target
 

@@ -32,7 +32,7 @@ def test_the_three_dearest_places_are_named_with_advice(model: CostModel) -> Non
     assert [(place.pointer, place.mechanism) for place in found.places] == [
         ("/properties/id", "counted_class"),
         ("/properties/meta", "open_object_names"),
-        ("/properties/ref/$ref", "format_email"),
+        ("/$defs/mail", "format_email"),
     ]
     assert all(place.param == "guided_json" and place.advice for place in found.places)
     assert found.places[0].step_us > 20_000
@@ -43,8 +43,30 @@ def test_a_pointer_is_escaped_as_rfc_6901_says(model: CostModel) -> None:
     assert explained(model, guided_json=schema).places[0].pointer == "/properties/a~1b~0c"
 
 
-def test_the_contributions_add_up_to_the_prediction(model: CostModel, classifier: Classifier) -> None:
-    body = {"messages": [], "guided_json": SCHEMA, "logprobs": True, "top_logprobs": 5, "stop": ["x"], "n": 3}
+def test_what_stands_behind_a_reference_is_named_where_it_stands(model: CostModel) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"x": {"$ref": "#/%24defs/a~1b/properties/c"}},
+        "$defs": {"a/b": {"properties": {"c": {"type": "array", "items": {"type": "string", "format": "uri"}}}}},
+    }
+    assert explained(model, guided_json=schema).places[0].pointer == "/$defs/a~1b/properties/c/items"
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    found = explained(model, tools=[tool], tool_choice="required")
+    assert found.places[0].pointer == "/tools/0/$defs/a~1b/properties/c/items"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"guided_json": SCHEMA, "logprobs": True, "top_logprobs": 5, "stop": ["x"], "n": 3},
+        {"guided_json": SCHEMA, "guided_regex": "[a-z]{3}", "guided_choice": ["a", "b"], "stop": "x", "logprobs": True},
+    ],
+    ids=["one grammar", "several"],
+)
+def test_the_contributions_add_up_to_the_prediction(
+    model: CostModel, classifier: Classifier, body: dict[str, Any]
+) -> None:
+    body = {"messages": [], **body}
     cost = classifier.classify(CHAT, orjson.dumps(body)).by_backend["xgrammar"]
     found = explain_cost(model, CHAT, orjson.dumps(body), "xgrammar")
     assert sum(each.step_us for each in found.contributions) == pytest.approx(cost.step_us)
