@@ -25,6 +25,8 @@ from gateway.routing.router import Rejection
 from gateway.routing.ticket import Ticket
 
 _LONGEST_RETRY_AFTER_S = 60
+_EARLY_S = 0.001
+"""uvloop's timers have milliseconds, and may be half of one early."""
 
 
 class Timer(Protocol):
@@ -72,8 +74,6 @@ class AdmissionQueue:
         self._timer: Timer | None = None
         self._timer_s = math.inf
         self._numbers = 0
-        self._free_waiting = 0
-        """Tickets without a cost: they wait for a place, not for step budget."""
         self._holder: Ticket | None = None
         self._reserved: Replica | None = None
         self._decided: deque[Ticket] = deque()
@@ -186,12 +186,7 @@ class AdmissionQueue:
             if pool.fits(replica, holder.step_us, holder.structured):
                 return holder
             replica.reserved = True
-        if not self._free_waiting and not pool.has_step_room(replica):
-            return None
-        for ticket in self._lanes:
-            if pool.fits(replica, ticket.step_us, ticket.structured) and replica not in ticket.excluded:
-                return ticket
-        return None
+        return self._lanes.first_within(pool.room_us(replica), pool.takes_structured(replica), replica)
 
     def _reserve(self, now_s: float, priority: int | None = None) -> None:
         """Reserve a replica for the first in line if it was passed over for too long.
@@ -227,7 +222,6 @@ class AdmissionQueue:
         ticket.until_s = now_s + (most_s if ticket.max_wait_s is None else min(ticket.max_wait_s, most_s))
         ticket.waits = True
         self._lanes.push(ticket)
-        self._free_waiting += ticket.step_us <= 0.0
         self.pool.waiting = len(self._lanes)
         if len(self._deadlines) > 2 * len(self._lanes) + 64:
             self._deadlines = [entry for entry in self._deadlines if entry[2].waits]
@@ -241,7 +235,6 @@ class AdmissionQueue:
             self._lanes.admit(ticket)
         else:
             self._lanes.leave(ticket)
-        self._free_waiting -= ticket.step_us <= 0.0
         self.pool.waiting = len(self._lanes)
 
     def _settle(self, ticket: Ticket, taken: Replica | None = None) -> None:
@@ -275,7 +268,7 @@ class AdmissionQueue:
     def _expire(self) -> None:
         self._timer, self._timer_s = None, math.inf
         now_s = self._clock()
-        while self._deadlines and (self._deadlines[0][0] <= now_s or not self._deadlines[0][2].waits):
+        while self._deadlines and (self._deadlines[0][0] <= now_s + _EARLY_S or not self._deadlines[0][2].waits):
             ticket = heappop(self._deadlines)[2]
             if ticket.waits:
                 self.late += 1

@@ -9,6 +9,7 @@ other: 0.4 µs among 1 replica and among 1,000 (a loop over them took 0.3 and 58
 `release` alone.
 """
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
@@ -168,21 +169,24 @@ class Pool:
 
     def fits(self, replica: Replica, step_us: float, structured: bool) -> bool:
         """Whether the caps and the step budget let the request on an available replica now."""
-        if structured and self.max_structured and replica.structured >= self.max_structured:
+        if structured and not self.takes_structured(replica):
             return False
+        return step_us <= self.room_us(replica)
+
+    def takes_structured(self, replica: Replica) -> bool:
+        """Whether one more request with a grammar is within the cap of those."""
+        return not self.max_structured or replica.structured < self.max_structured
+
+    def room_us(self, replica: Replica) -> float:
+        """What a request may cost at most to fit there now; 0.0: only those without a cost do, below: none."""
         if self.max_in_flight and replica.in_flight >= self.max_in_flight:
-            return False
-        if step_us <= 0.0:
-            return True
+            return -1.0
         budget_us = self.step_budget_us
         if budget_us is None:
-            return True
-        return not replica.reserved and (not replica.booked or replica.booked_us + step_us <= budget_us + _ROUNDING_US)
-
-    def has_step_room(self, replica: Replica) -> bool:
-        """Whether any request with a cost could fit there."""
-        budget_us = self.step_budget_us
-        return budget_us is None or not replica.booked or replica.booked_us < budget_us
+            return math.inf
+        if replica.reserved:
+            return 0.0
+        return max(budget_us + _ROUNDING_US - replica.booked_us, 0.0) if replica.booked else math.inf
 
     def book(self, replica: Replica, step_us: float = 0.0, structured: bool = False) -> None:
         """Count a request on a replica, whether or not it fits. The caller owes a `release` with the same figures."""
