@@ -40,7 +40,7 @@ def schema_constraint(value: object, param: str) -> Constraint:
         if bound_of(value):
             return Constraint(Grammar.json_schema, value, param)
         if value == "$$ANY$$":  # SGLang's name for any JSON
-            return Constraint(Grammar.json_object, True, param)
+            return _any_object(param)
         try:
             value = orjson.loads(value)
         except (orjson.JSONDecodeError, UnicodeEncodeError) as error:
@@ -79,7 +79,9 @@ def format_constraint(value: object, param: str) -> Constraint | None:
     if kind == "json_schema":
         return _json_schema_format(form, param)
     if kind == "json_object":
-        return Constraint(Grammar.json_object, True, param)
+        # Cohere's spelling of a schema.
+        schema = form.get("json_schema")
+        return schema_constraint(schema, f"{param}.json_schema") if schema else _any_object(param)
     if kind == "structural_tag":
         return tag_constraint(form, param)
     if kind == "regex":
@@ -101,6 +103,10 @@ def _json_schema_format(form: dict[str, object], param: str) -> Constraint:
     if wrapped is not None and not isinstance(wrapped, dict):
         return schema_constraint(wrapped, f"{param}.json_schema")
     return schema_constraint(form.get("schema"), f"{param}.schema")
+
+
+def _any_object(param: str) -> Constraint:
+    return Constraint(Grammar.json_object, True, param)
 
 
 def structured_outputs_constraints(value: object, param: str) -> list[Constraint]:
@@ -125,7 +131,7 @@ def choice_constraint(value: object, param: str) -> Constraint | None:
 
 def json_object_constraint(value: object, param: str) -> Constraint | None:
     """vLLM's switch for any JSON object."""
-    return Constraint(Grammar.json_object, True, param) if boolean(value, param) else None
+    return _any_object(param) if boolean(value, param) else None
 
 
 def _regex(value: object, param: str) -> Constraint | None:
@@ -195,7 +201,9 @@ DOORS = {
 """Fields that hold one grammar, whichever engine or version reads them: each with what reads its value."""
 
 
-def tools_constraint(tools: list[object], choice: object, param: str) -> Generator[None, None, Constraint | None]:
+def tools_constraint(
+    tools: list[object], choice: object, all_strict: bool, param: str
+) -> Generator[None, None, Constraint | None]:
     """The grammar that attached tools become, or None where the engine leaves the answer free; yields every few tools.
 
     `tool_choice` required (Anthropic: any) or naming a tool constrains; with auto only strict tools do. Each dialect's
@@ -213,7 +221,7 @@ def tools_constraint(tools: list[object], choice: object, param: str) -> Generat
         if inner is not None and not isinstance(inner, dict):
             raise MalformedError(f"{param}[{index}].function", "an object", inner)
         function = tool if inner is None else inner
-        strict = function.get("strict", False)
+        strict = all_strict or function.get("strict", False)
         if type(strict) is not bool:
             strict = boolean(strict, f"{param}[{index}].strict")
         name = function.get("name")

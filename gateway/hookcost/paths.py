@@ -7,6 +7,7 @@ from gateway.hookcost.features import Api
 _APIS = {
     "/v1/chat/completions": Api.chat,
     "/v1/chat/completions/batch": Api.chat,  # vLLM
+    "/cohere/v2/chat": Api.chat,  # vLLM, where Cohere's package is installed
     "/invocations": Api.chat,  # SageMaker's spelling, SGLang and vLLM
     "/v1/completions": Api.completions,
     "/v1/responses": Api.responses,

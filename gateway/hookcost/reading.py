@@ -49,6 +49,7 @@ def read_body(api: Api, body: Mapping[str, object], body_bytes: int) -> Generato
     Raises:
         MalformedError: a recognised field holds a value that no engine accepts.
     """
+    clashing = _clashing(body)
     body = _merged(body)
     if api is Api.generate and "instances" in body:
         body = _vertex(body)
@@ -56,6 +57,7 @@ def read_body(api: Api, body: Mapping[str, object], body_bytes: int) -> Generato
         yield
     sampling = Sampling()
     yield from read_sampling(body, sampling)
+    yield from read_sampling(clashing, sampling, "extra_body.")
     if "sampling_params" in body:
         yield from _read_nested_sampling(body["sampling_params"], sampling)
     tools = items(body.get("tools"), "tools")
@@ -69,7 +71,8 @@ def read_body(api: Api, body: Mapping[str, object], body_bytes: int) -> Generato
     elif api is Api.generate:
         batch, prompt_bytes = prompts_of(_first(body, "text", "input_ids", "token_ids", "input_embeds"))
     if tools:
-        _add(sampling, (yield from tools_constraint(tools, body.get("tool_choice"), "tools")))
+        strict = boolean(body.get("strict_tools"), "strict_tools")  # Cohere's
+        _add(sampling, (yield from tools_constraint(tools, body.get("tool_choice"), strict, "tools")))
     if api is Api.messages:
         output = mapping(body.get("output_config"), "output_config")
         if output is not None:
@@ -126,7 +129,17 @@ def _first(body: Mapping[str, object], *names: str) -> object:
 def _merged(body: Mapping[str, object]) -> Mapping[str, object]:
     """The body with a literal `extra_body` folded in, as gateways and SDKs between client and engine do."""
     extra = body.get("extra_body")
-    return {**extra, **body} if isinstance(extra, dict) and extra else body
+    if not isinstance(extra, dict) or not extra:
+        return body
+    return {**extra, **{name: value for name, value in body.items() if value is not None or name not in extra}}
+
+
+def _clashing(body: Mapping[str, object]) -> Mapping[str, object]:
+    """What `extra_body` says otherwise than the body: some let the one win, some the other, so both are read."""
+    extra = body.get("extra_body")
+    if not isinstance(extra, dict):
+        return {}
+    return {name: value for name, value in extra.items() if body.get(name) is not None and value != body[name]}
 
 
 def _vertex(body: Mapping[str, object]) -> Mapping[str, object]:
@@ -198,7 +211,11 @@ def _read_responses(body: Mapping[str, object], sampling: Sampling) -> int:
 
 
 def _settle_prompt_logprobs(api: Api, sampling: Sampling) -> None:
-    """`echo` makes the prompt's logprobs part of the answer; SGLang's have as many alternatives as the output's."""
+    """`echo` makes the prompt's logprobs part of the answer; SGLang's have as many alternatives as the output's. Beam
+    search (vLLM's) looks at twice as many alternatives as it has beams."""
+    if sampling.beam_search:
+        sampling.logprobs = True
+        sampling.top_logprobs = max(sampling.top_logprobs, 2 * sampling.n)
     echoed = sampling.echo and (sampling.logprobs or api is Api.chat)
     if echoed or (sampling.prompt_logprobs >= 0 and sampling.logprobs):
         sampling.prompt_logprobs = max(sampling.prompt_logprobs, sampling.top_logprobs)

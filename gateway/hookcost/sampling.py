@@ -53,6 +53,7 @@ class Sampling:
     n: int = 1
     max_tokens: int | None = None
     echo: bool = False
+    beam_search: bool = False
 
 
 Read = Callable[[Sampling, object, str], None]
@@ -115,6 +116,16 @@ def _logprob_tokens(to: Sampling, value: object, param: str) -> None:
         to.top_logprobs = max(to.top_logprobs, count)
 
 
+def _prompt_logprob_tokens(to: Sampling, value: object, param: str) -> None:
+    count = _token_ids(to, value, param)
+    if count:
+        to.prompt_logprobs = max(to.prompt_logprobs, count)
+
+
+def _beam_search(to: Sampling, value: object, param: str) -> None:
+    to.beam_search |= boolean(value, param)
+
+
 def _allowed_tokens(to: Sampling, value: object, param: str) -> None:
     to.logit_bias += _token_ids(to, value, param)
 
@@ -174,7 +185,8 @@ def _hidden_states(to: Sampling, value: object, param: str) -> None:
 
 def _top_logprobs(to: Sampling, value: object, param: str) -> None:
     """`top_logprobs` needs `logprobs: true` beside it in the chat dialect; the price is the engine's worst."""
-    to.top_logprobs = max([to.top_logprobs, *integers(value, param)])
+    most = max([k if k >= 0 else WHOLE_VOCABULARY for k in integers(value, param)], default=0)
+    to.top_logprobs = max(to.top_logprobs, most)
 
 
 def _return_logprob(to: Sampling, value: object, param: str) -> None:
@@ -227,6 +239,7 @@ _FIELDS: dict[str, Read] = {
     "n": _sequences,
     "best_of": _sequences,
     "beam_width": _sequences,
+    "use_beam_search": _beam_search,
     "max_tokens": _max_tokens,
     "max_completion_tokens": _max_tokens,
     "max_new_tokens": _max_tokens,
@@ -256,6 +269,7 @@ _FIELDS: dict[str, Read] = {
     "token_ids_logprob": _logprob_tokens,
     "logprob_token_ids": _logprob_tokens,
     "prompt_logprobs": _prompt_logprobs,
+    "prompt_logprob_token_ids": _prompt_logprob_tokens,
     "echo": _echo,
     "structured_outputs": _structured_outputs,
 }

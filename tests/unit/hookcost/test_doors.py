@@ -5,7 +5,9 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.hookcost import Classification, Grammar, classify
+from gateway.hookcost import Classification, Classifier, Grammar
+from gateway.hookcost.policy import policy_from
+from gateway.hookcost.sampling import SAMPLING_KEYS
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
 TEXT = orjson.dumps(SCHEMA).decode()
@@ -26,10 +28,11 @@ CHAT, COMPLETIONS, RESPONSES = (
     "/v1/responses",
 )
 MESSAGES, GENERATE = "/v1/messages", "/generate"
+LENIENT = Classifier(policy=policy_from({"max_top_logprobs": 1 << 20}))
 
 
 def see(path: str, body: dict[str, Any]) -> Classification:
-    seen = classify(path, orjson.dumps(body))
+    seen = LENIENT.classify(path, orjson.dumps(body))
     assert seen.refusal is None, seen.refusal
     return seen
 
@@ -102,7 +105,20 @@ GRAMMARS: list[tuple[str, dict[str, Any], Grammar]] = [
     (CHAT, {"guided_regex": "a+"}, "regex"),
     (CHAT, {"guided_choice": ["yes", "no"]}, "choice"),
     (CHAT, {"guided_grammar": 'root ::= "a"'}, "ebnf"),
+    (CHAT, {"guided_json_object": True}, "json_object"),
+    (CHAT, {"response_format": {"type": "regex", "pattern": "a+"}}, "regex"),
+    (CHAT, {"response_format": {"type": "grammar", "grammar": 'root ::= "a"'}}, "ebnf"),
+    (CHAT, {"structural_tag": orjson.dumps(TAG).decode()}, "structural_tag"),
+    (CHAT, {"guided_json": None, "guided_regex": "", "guided_choice": None, "structured_outputs": None}, "none"),
+    (CHAT, {"structured_outputs": {"json": None, "regex": "a+"}}, "regex"),
+    ("/cohere/v2/chat", {"response_format": {"type": "json_object", "json_schema": SCHEMA}}, "json_schema"),
+    ("/cohere/v2/chat", {"tools": [TOOL], "strict_tools": True}, "tools"),
+    ("/cohere/v2/chat", {"tools": [TOOL], "tool_choice": "REQUIRED"}, "tools"),
     (CHAT, {"extra_body": {"regex": "a+"}}, "regex"),
+    (CHAT, {"extra_body": {"regex": "a+"}, "regex": None}, "regex"),
+    (CHAT, {"extra_body": {"regex": "a+"}, "response_format": {"type": "json_object"}}, "regex"),
+    (CHAT, {"extra_body": {"response_format": TAG}, "response_format": {"type": "json_object"}}, "structural_tag"),
+    (CHAT, {"extra_body": {"tools": [STRICT]}}, "tools"),
     (CHAT, {"extra_body": {"response_format": {"type": "json_object"}}}, "json_object"),
     (COMPLETIONS, {"prompt": "x", "regex": "a+"}, "regex"),
     (COMPLETIONS, {"prompt": "x", "json_schema": TEXT}, "json_schema"),
@@ -276,13 +292,33 @@ HOOKS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"include": ["message.output_text.logprobs"], "top_logprobs": 6},
         {"top_logprobs": 6},
     ),
+    (CHAT, {"logprobs": True, "top_logprobs": -1}, {"top_logprobs": 1 << 17}),
+    (COMPLETIONS, {"logprobs": -1}, {"top_logprobs": 1 << 17}),
+    (CHAT, {"prompt_logprobs": -1}, {"prompt_logprobs": 1 << 17}),
+    (CHAT, {"prompt_logprobs": True}, {"prompt_logprobs": 0}),
+    (
+        "/inference/v1/generate",
+        {"sampling_params": {"prompt_logprob_token_ids": [5, 6, 7]}},
+        {"prompt_logprobs": 3},
+    ),
+    (CHAT, {"n": 4, "use_beam_search": True}, {"n": 4, "logprobs": True, "top_logprobs": 8}),
+    (CHAT, {"n": 4, "use_beam_search": False}, {"n": 4, "logprobs": False}),
+    (CHAT, {"n": 2, "extra_body": {"n": 4}}, {"n": 4}),
     (CHAT, {"top_k": 40}, {"top_k": 40}),
     (CHAT, {"top_k": -1}, {"top_k": -1}),
     (CHAT, {"top_k": 0}, {"top_k": -1}),
     (CHAT, {"stop": "END"}, {"stop": 1, "stop_bytes": 3}),
     (CHAT, {"stop": ["a", "bé", None]}, {"stop": 2, "stop_bytes": 4}),
     (MESSAGES, {"stop_sequences": ["a", "b"]}, {"stop": 2}),
+    (GENERATE, {"sampling_params": {"stop_strs": ["a", "b"]}}, {"stop": 2}),
+    (GENERATE, {"sampling_params": {"stop_regex_strs": "a"}}, {"stop_regex": 1}),
     (CHAT, {"stop_token_ids": [1, 2]}, {"stop_tokens": 2}),
+    (CHAT, {"stop_token_ids": ["1", 2.0, None]}, {"stop_tokens": 2}),
+    (CHAT, {"allowed_token_ids": [1, 2]}, {"logit_bias": 2}),
+    (CHAT, {"bad_words": ["a", "b"]}, {"logit_bias": 2}),
+    (CHAT, {"min_tokens": 5}, {"penalties": True}),
+    (GENERATE, {"sampling_params": {"min_new_tokens": 5}}, {"penalties": True}),
+    (CHAT, {"logits_processors": ["x"]}, {"custom_logit_processor": True}),
     (CHAT, {"stop_regex": "a+"}, {"stop_regex": 1}),
     (GENERATE, {"sampling_params": {"stop_regex": ["a", "b"]}}, {"stop_regex": 2}),
     (CHAT, {"logit_bias": {"1": 5, "2": -5}}, {"logit_bias": 2}),
@@ -345,6 +381,17 @@ HOOKS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"prompt_bytes": 3},
     ),
 ]
+
+
+def names_in(body: dict[str, Any]) -> set[str]:
+    nested = [body.get(name) for name in ("sampling_params", "extra_body", "parameters")]
+    entries = [entry for value in nested for entry in (value if isinstance(value, list) else [value])]
+    return set(body).union(*(names_in(entry) for entry in entries if isinstance(entry, dict)))
+
+
+def test_every_spelling_of_a_field_is_in_these_tables() -> None:
+    in_tables = {name for _, body, _ in [*GRAMMARS, *HOOKS] for name in names_in(body)}
+    assert in_tables >= SAMPLING_KEYS
 
 
 @pytest.mark.parametrize(("path", "body", "expected"), HOOKS)
