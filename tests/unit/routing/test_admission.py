@@ -1,3 +1,4 @@
+import asyncio
 import heapq
 import math
 from collections.abc import Callable
@@ -231,6 +232,30 @@ def test_a_big_request_passed_over_for_long_gets_a_replica_of_its_own() -> None:
     assert desk.where("latest") == "r0"
 
 
+@pytest.mark.parametrize("big_us", [900.0, 5000.0])
+def test_a_stream_of_small_requests_cannot_starve_a_big_one(big_us: float) -> None:
+    # 40 requests a second that run for a second each, where 20 have room: there is always one to take what is left.
+    desk = Desk(replicas=2, reserve_after_s=2, max_wait_s=60)
+    asked_s, served_s = 5.0, math.inf
+    ends: list[tuple[float, str]] = []
+    for at in range(40 * 30):
+        now_s = at / 40
+        desk.clock.pass_s(now_s - desk.clock.now_s)
+        while ends and ends[0][0] <= now_s:
+            desk.end(heapq.heappop(ends)[1])
+        if now_s == asked_s:
+            desk.ask("big", big_us, tenant="other")  # of the same one, it would stand behind a hundred older ones
+        known = len(desk.order)
+        desk.ask(f"small{at}", 100)
+        for name in [*desk.order[known:], *(name for name in desk.running if name.startswith("small"))]:
+            if not any(other == name for _, other in ends):
+                heapq.heappush(ends, (now_s + 1, name))
+        if "big" in desk.running:
+            served_s = min(served_s, now_s)
+
+    assert served_s - asked_s <= 2 + 1 + 0.1  # the reservation, and the longest of those that ran by then
+
+
 def test_a_reservation_ends_with_its_holder() -> None:
     desk = Desk(reserve_after_s=2)
     desk.ask("a", 600)
@@ -369,6 +394,22 @@ def test_who_waited_too_long_is_told_to_come_back(asked_s: float | None, waits_s
     assert rejection.message == f"no replica of pool 'p' had room for the request's 400 µs a step within {waits_s:g} s"
     desk.end("a")
     assert not desk.running
+
+
+async def test_deadlines_are_kept_by_a_real_loop() -> None:
+    loop = asyncio.get_running_loop()
+    pool = Pool("p", (Replica("r", "http://h:1", "h", 1, available=True),), 1000.0)
+    queue = AdmissionQueue(pool, AdmissionPolicy(), clock=loop.time, call_at=loop.call_at)
+    assert pool.admit(1000.0) is not None
+    answers: asyncio.Queue[str] = asyncio.Queue()
+
+    for name, wait_s in (("second", 0.02), ("first", 0.01), ("never", None)):
+        queue.wait(Ticket(1.0, False, print, lambda _, name=name: answers.put_nowait(name), max_wait_s=wait_s))  # type: ignore[misc]
+
+    async with asyncio.timeout(10):
+        assert [await answers.get(), await answers.get()] == ["first", "second"]
+    assert len(queue) == 1
+    queue.close()
 
 
 def test_there_is_one_timer_for_the_earliest_deadline() -> None:
