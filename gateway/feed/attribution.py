@@ -1,8 +1,8 @@
 """Whose a record is: from the lines of one replica's step feed to observations of requests.
 
 Owns the two doubts that must be settled before anybody is blamed. Sequences of one request in one step are added up
-first, since a request is judged by what it takes of a step. And a step whose thread was starved of CPU blames nobody:
-its hooks took wall time in which no work was done; a request's own time is never more than the CPU time of the step.
+first, since a request is judged by what it takes of a step. And time in which the step thread waited for a CPU is no
+work: of a request's time counts the part that the thread worked, and where that was little nobody is blamed.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,8 +20,8 @@ from gateway.hookcost.observation import (
     StepObservation,
 )
 
-_WORKED = 0.5
-"""Of a step's hook time at least this part must have been CPU time; the recorder judges by the same part."""
+_WORKED = 0.25
+"""Of a step's hook time at least this part must have been CPU time; replica/feed/rollup.py takes the same part."""
 
 
 class Observer(Protocol):
@@ -58,7 +58,7 @@ class _Sum:
 
 @dataclass(slots=True)
 class Attribution:
-    """For one replica. `unattributed` and `starved` count what was told to nobody."""
+    """For one replica. `unattributed` counts records of nobody here, `starved` steps that are nobody's."""
 
     target: Target
     running: RunningRequests
@@ -69,17 +69,16 @@ class Attribution:
 
     def step(self, record: Step) -> None:
         """Tell of every request that the line names."""
-        cpu_us = record.cpu_us
-        if cpu_us < _WORKED * record.hook_us:
-            self.starved += 1
+        hook_us = record.hook_us
+        worked = min(1.0, record.cpu_us / hook_us) if hook_us > 0 else 1.0
+        if worked < _WORKED:
             return
         now = self.clock()
         for found in self._sums({rid: _of_step(kinds) for rid, kinds in record.requests.items()}):
-            us, kinds = found.share.sum_us, found.share.kinds
-            if us > cpu_us:
-                kinds = {kind: kind_us * cpu_us / us for kind, kind_us in kinds.items()}
-                us = cpu_us
-            self.observer.step(StepObservation(found.attempt.origin, now, us, kinds))
+            kinds = found.share.kinds
+            if worked < 1.0:
+                kinds = {kind: us * worked for kind, us in kinds.items()}
+            self.observer.step(StepObservation(found.attempt.origin, now, found.share.sum_us * worked, kinds))
 
     def rollup(self, record: Rollup) -> None:
         """Tell of every request in it. Starved steps are not in it: the feed leaves them out."""

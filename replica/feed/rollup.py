@@ -4,8 +4,9 @@
      "forward_us": …, "hook_us": …, "sequences": n,
      "requests": {"RID": {"steps": n, "sum_us": …, "max_us": …, "kinds": {…}}}}
 
-All of it in one line: a reader that loses its connection resumes after `after` and has counted nothing twice. Steps
-whose thread was starved of CPU are counted and charged to nobody, hooks that still warm up are left out.
+All of it in one line: a reader that loses its connection resumes after `after` and has counted nothing twice. What a
+request took is the part of its hooks' time that the step thread spent on a CPU. Steps in which that was little are
+counted and charged to nobody; hooks that still warm up are left out.
 """
 
 import re
@@ -13,9 +14,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from replica.recorder.judge import WORKED
 from replica.recorder.records import HookKind, StepRecord
 
+# Of a step's hook time at least this part must have been CPU time for anybody to have taken it.
+_WORKED = 0.25
 # Short requests by the thousand make a line early, before it gets long.
 _MOST_REQUESTS = 256
 # SGLang: `ID_0`, `ID_1`; vLLM: `0_ID-12345678`, `1_ID-…` for samples and `ID-0-12345678`, `ID-1-…` for prompts.
@@ -56,27 +58,28 @@ class Rollup:
         """Whether it should be taken now, however young it is."""
         return len(self._requests) >= _MOST_REQUESTS
 
-    def add(self, record: StepRecord, own: dict[str, dict[HookKind, float]]) -> None:
-        """Count one step; `own` is `record.judged()`."""
+    def add(self, record: StepRecord) -> None:
+        """Count one step."""
         self.steps += 1
         self._step_us += record.step_us
         self._step_max_us = max(self._step_max_us, record.step_us)
         self._forward_us += record.forward_us
         self._hook_us += record.hook_us
         self._sequences += record.sequences
-        if starved(record):
+        worked = worked_part(record)
+        if worked < _WORKED:
             self._starved += 1
             return
-        for rid, kinds in own.items():
+        for rid, kinds in record.judged().items():
             tally = self._requests.get(rid)
             if tally is None:
                 tally = self._requests[rid] = _Tally()
-            us = min(sum(kinds.values()), record.cpu_us)
+            us = sum(kinds.values()) * worked
             tally.steps += 1
             tally.sum_us += us
             tally.max_us = max(tally.max_us, us)
             for kind, kind_us in kinds.items():
-                tally.kinds[kind] = tally.kinds.get(kind, 0.0) + kind_us
+                tally.kinds[kind] = tally.kinds.get(kind, 0.0) + kind_us * worked
 
     def take(self, after: int, unix_s: float) -> dict[str, Any]:
         """The line, made at `unix_s`, and a fresh start. `after`: number of the last record that was looked at."""
@@ -99,21 +102,22 @@ class Rollup:
         return line
 
 
-def starved(record: StepRecord) -> bool:
-    """Whether the step thread spent most of its hook time waiting for a CPU: such a step is nobody's fault."""
-    return record.cpu_us < WORKED * record.hook_us
+def worked_part(record: StepRecord) -> float:
+    """The part of a step's hook time that the step thread worked, rather than waited for a CPU or the GIL."""
+    return min(1.0, record.cpu_us / record.hook_us) if record.hook_us > 0 else 1.0
 
 
-def dear(own: dict[str, dict[HookKind, float]], least_us: float) -> dict[str, dict[HookKind, float]]:
+def dear(record: StepRecord, least_us: float) -> dict[str, dict[HookKind, float]]:
     """What is own to the requests that took at least `least_us` of a step, all sequences of each together."""
-    sums = {rid: sum(kinds.values()) for rid, kinds in own.items()}
-    if sum(sums.values()) < least_us:
+    worked = worked_part(record)
+    if worked < _WORKED or record.hook_us * worked < least_us:
         return {}
+    own = record.judged()
     totals: dict[str, float] = {}
-    for rid, us in sums.items():
+    for rid, kinds in own.items():
         owner = _owner(rid)
-        totals[owner] = totals.get(owner, 0.0) + us
-    return {rid: kinds for rid, kinds in own.items() if totals[_owner(rid)] >= least_us}
+        totals[owner] = totals.get(owner, 0.0) + sum(kinds.values())
+    return {rid: kinds for rid, kinds in own.items() if totals[_owner(rid)] * worked >= least_us}
 
 
 @lru_cache(maxsize=4096)

@@ -90,14 +90,13 @@ class _Lines:
         if not isinstance(record, StepRecord):
             return _line(document(record, offset_s))
         wanted = self.wanted
-        own = record.judged() if wanted.rollup_s or wanted.least_own_us else None
-        if own is not None and wanted.rollup_s:
-            self.rollup.add(record, own)
+        if wanted.rollup_s:
+            self.rollup.add(record)
         if record.hook_us < wanted.least_hook_us:
             return None
-        if own is None or not wanted.least_own_us:
+        if not wanted.least_own_us:
             return _line(document(record, offset_s))
-        own = dear(own, wanted.least_own_us)
+        own = dear(record, wanted.least_own_us)
         return _line(document(record, offset_s) | {"requests": requests_document(own)}) if own else None
 
     def rolled_up(self, now: float, *, last: bool) -> bytes | None:

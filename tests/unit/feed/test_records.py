@@ -34,7 +34,7 @@ def line(fields: object) -> bytes:
 
 def rolled_up() -> bytes:
     made = rollup.Rollup()
-    made.add(STEP, STEP.judged())
+    made.add(STEP)
     return line(made.take(7, 5.0))
 
 

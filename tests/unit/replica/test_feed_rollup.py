@@ -34,7 +34,7 @@ def step(*hooks: tuple[str | None, HookKind, float], cpu_us: float | None = None
 def rolled_up(*steps: StepRecord) -> dict[str, Any]:
     rollup = Rollup()
     for record in steps:
-        rollup.add(record, record.judged())
+        rollup.add(record)
     return rollup.take(9, 1e9)
 
 
@@ -59,9 +59,10 @@ def test_a_step_that_was_starved_of_cpu_is_counted_and_charged_to_nobody() -> No
     assert line["requests"]["a"] == {"steps": 1, "sum_us": 100.0, "max_us": 100.0, "kinds": {"grammar_fill": 100.0}}
 
 
-def test_nobody_took_more_than_the_cpu_time_of_the_step() -> None:
-    line = rolled_up(step(("a", FILL, 1000.0), cpu_us=700.0))
-    assert line["requests"]["a"]["sum_us"] == 700.0
+def test_of_a_requests_time_counts_what_the_step_thread_worked() -> None:
+    line = rolled_up(step(("a", FILL, 800.0), ("b", FILL, 200.0), cpu_us=700.0))
+    assert {rid: own["sum_us"] for rid, own in line["requests"].items()} == {"a": 560.0, "b": 140.0}
+    assert line["requests"]["a"]["kinds"] == {"grammar_fill": 560.0}
 
 
 def test_hooks_that_still_warm_up_are_nobodys() -> None:
@@ -75,7 +76,7 @@ def test_hooks_that_still_warm_up_are_nobodys() -> None:
 def test_a_rollup_that_was_taken_begins_anew() -> None:
     rollup = Rollup()
     record = step(("a", FILL, 100.0))
-    rollup.add(record, record.judged())
+    rollup.add(record)
     rollup.take(1, 0.0)
     assert rollup.steps == 0
     assert rollup.take(2, 0.0)["requests"] == {}
@@ -87,7 +88,7 @@ def test_a_rollup_of_very_many_requests_is_full_early() -> None:
         if rollup.full:
             break
         record = step((f"r{number}", FILL, 1.0))
-        rollup.add(record, record.judged())
+        rollup.add(record)
     assert 100 < number < 999
 
 
@@ -111,4 +112,9 @@ def test_a_step_is_worth_a_line_for_requests_that_took_much_of_it(
 ) -> None:
     if named is None:
         named = {rid for rid in own if "chatcmpl" in rid}
-    assert set(dear({rid: {FILL: us} for rid, us in own.items()}, 100.0)) == named
+    assert set(dear(step(*((rid, FILL, us) for rid, us in own.items())), 100.0)) == named
+
+
+@pytest.mark.parametrize(("cpu_us", "named"), [(1000.0, {"a"}), (500.0, {"a"}), (300.0, set()), (200.0, set())])
+def test_a_step_is_worth_no_line_for_time_in_which_its_thread_waited(cpu_us: float, named: set[str]) -> None:
+    assert set(dear(step(("a", FILL, 1000.0), cpu_us=cpu_us), 400.0)) == named
