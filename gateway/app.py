@@ -7,16 +7,24 @@ from typing import cast
 import structlog
 from aiohttp import web
 
+from gateway.breaker.replica import ReplicaBreaker, ReplicaTransition
+from gateway.call import Link, Terms
 from gateway.control.admin import AdminContext, create_admin_app
-from gateway.control.assembly import build_router
+from gateway.control.assembly import build_router, build_store, build_targets
 from gateway.control.classifier import build_classifier
-from gateway.control.config import Config
+from gateway.control.config import Config, PoolConfig
 from gateway.control.metrics import Metrics
 from gateway.control.tally import Tally
 from gateway.feed.abort import Aborts
 from gateway.feed.health import HealthMonitor, HealthPolicy
-from gateway.proxy import Link, Proxy
+from gateway.feed.running import RunningRequests
+from gateway.feed.senses import Senses
+from gateway.oversight import Oversight
+from gateway.proxy import Proxy
+from gateway.routing.admission import AdmissionPolicy, AdmissionQueue
+from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
+from gateway.tenant import Tenants
 from gateway.wire.limits import Limits, Timeouts
 from gateway.wire.server import Server
 from gateway.wire.upstream import Upstream
@@ -35,6 +43,8 @@ class Gateway:
         self._server: Server | None = None
         self._health: HealthMonitor | None = None
         self._aborts: Aborts | None = None
+        self._oversight: Oversight | None = None
+        self._senses: Senses | None = None
         self._admin: web.AppRunner | None = None
 
     async def start(self) -> None:
@@ -49,23 +59,34 @@ class Gateway:
         config = self.config
         loop = asyncio.get_running_loop()
         timeouts = Timeouts(**config.timeouts.model_dump())
-        replicas = {replica: pool for pool in self.router.pools.values() for replica in pool.replicas}
-        links = {replica: _link(replica, timeouts) for replica in replicas}
+        running = RunningRequests()
+        policy = config.breaker.policy(config.quarantine_pool)
+        oversight = self._oversight = Oversight(policy, build_store(config, loop.time, {}), running, loop.time)
+        terms = {
+            name: self._terms(pool, config.pools[name], oversight, loop) for name, pool in self.router.pools.items()
+        }
+        links = {
+            replica: Link(replica, _upstream(replica, timeouts), terms[pool.name])
+            for pool in self.router.pools.values()
+            for replica in pool.replicas
+        }
         tally = Tally()
         classifier = build_classifier(config)
         self._aborts = Aborts()
         self._health = HealthMonitor(
-            [
-                (replica, HealthPolicy(**config.pools[pool.name].health.model_dump()))
-                for replica, pool in replicas.items()
-            ],
+            [(replica, HealthPolicy(**config.pools[replica.pool].health.model_dump())) for replica in links],
             clock=loop.time,
-            last_progress=lambda replica: links[cast(Replica, replica)].upstream.last_read_at,
+            last_progress=lambda replica: links[cast(Replica, replica)].last_read_at,
         )
-        proxy = Proxy(self.router, links, classifier, tally, self._aborts, self._health)
+        tenants = Tenants(config.tenants.header)
+        proxy = Proxy(
+            self.router, links, terms, classifier, oversight, running, tenants, tally, self._aborts, self._health
+        )
+        oversight.evict = proxy.evict
         self._server = Server(proxy, Limits(**config.limits.model_dump()), timeouts)
         self._server.upstreams.update(link.upstream for link in links.values())
         self.data_address = await self._server.listen(config.listen.host, config.listen.port)
+        self._senses = Senses(running, oversight, clock=loop.time)
         context = AdminContext(
             config, self.router, self._health, Metrics(self.router.pools, tally), classifier, lambda: self.draining
         )
@@ -74,7 +95,37 @@ class Gateway:
         site = web.TCPSite(self._admin, config.admin.listen.host, config.admin.listen.port)
         await site.start()
         self.admin_address = self._admin.addresses[0][:2]
+        await oversight.start(links.values())
+        await self._senses.start(build_targets(config))
+        for link in links.values():
+            link.itl = self._senses.itl(link.replica.name)
         await self._health.start()
+
+    def _terms(self, pool: Pool, config: PoolConfig, oversight: Oversight, loop: asyncio.AbstractEventLoop) -> Terms:
+        replicas = {replica.name: replica for replica in pool.replicas}
+
+        def changed(transition: ReplicaTransition) -> None:
+            oversight.replica_changed(replicas[transition.replica], transition)
+
+        breaker = ReplicaBreaker(
+            pool.name,
+            replicas,
+            config.ejection.policy(),
+            clock=loop.time,
+            notify=changed,
+            is_up=lambda name: replicas[name].healthy,
+        )
+        pool.on_trial = lambda replica: breaker.trial_began(replica.name)
+        admission = AdmissionPolicy(queue=config.admission.queue, max_wait_s=config.admission.max_wait_s)
+        return Terms(
+            pool,
+            AdmissionQueue(pool, admission, clock=loop.time, call_at=loop.call_at),
+            breaker,
+            config.hard_limit,
+            config.breaker.on_open,
+            config.breaker.on_trip,
+            pool.name == self.config.quarantine_pool,
+        )
 
     @property
     def draining(self) -> bool:
@@ -99,11 +150,14 @@ class Gateway:
             await self._admin.cleanup()
         if self._health is not None:
             await self._health.close()
+        if self._senses is not None:
+            await self._senses.close()
+        if self._oversight is not None:
+            await self._oversight.close()
         if self._aborts is not None:
             await self._aborts.close()
 
 
-def _link(replica: Replica, timeouts: Timeouts) -> Link:
+def _upstream(replica: Replica, timeouts: Timeouts) -> Upstream:
     tls = ssl.create_default_context() if replica.tls else None
-    upstream = Upstream(replica.host, replica.port, timeouts, tls=tls, name=replica.name)
-    return Link(replica, upstream, b"x-steplane-replica: %b\r\n" % replica.name.encode())
+    return Upstream(replica.host, replica.port, timeouts, tls=tls, name=replica.name)

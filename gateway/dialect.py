@@ -37,6 +37,16 @@ def spliced(body: bytes, features: Features, engine: str, engine_id: str) -> byt
     return b"%b%b%b%b%b" % (body[:start], field, engine_id.encode(), comma, body[start:])
 
 
+def given_id(body: bytes, features: Features, engine: str, request_id: bytes) -> str | None:
+    """The id under which the engine knows a request whose body was left as it was; None: nobody knows."""
+    if engine == "vllm":
+        return request_id.decode("ascii")  # it takes over the header
+    if engine != "sglang" or not features.rid_given:
+        return None
+    rid = orjson.loads(body).get("rid")
+    return rid if isinstance(rid, str) else None
+
+
 def engine_ids(features: Features, engine: str, engine_id: str) -> tuple[str, ...]:
     """The ids under which SGLang's `/abort_request` finds the request; empty where only closing the connection helps.
 

@@ -1,43 +1,48 @@
 """One request's way through the gateway: classify, decide, pick a replica, forward; and what happens when that fails.
 
-The handler of the data plane: joins `wire` to `hookcost` and `routing` and owns nothing else. Hot: runs once per
-request on the event loop, so what can be computed once per rule, replica or path is kept.
+The handler of the data plane: joins `wire` to `hookcost`, `breaker` and `routing` and owns nothing else. Hot: runs once
+per request on the event loop, so what can be computed once per rule, replica or path is kept.
 """
 
 import asyncio
 import os
 import re
-from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Final, Protocol
 
 import structlog
 
+from gateway.breaker.outcome import Outcome, outcome_of_failure, outcome_of_response
+from gateway.breaker.verdict import Verdict
+from gateway.call import Attempt, Call, Door, Link, Terms, door_of, tenant_of
 from gateway.control.tally import Tally
-from gateway.dialect import engine_ids, error_events, has_ended, spliced
-from gateway.hookcost import Classification, Classifier, Turns, api_of
+from gateway.dialect import engine_ids, error_events, given_id, has_ended, spliced
+from gateway.feed.running import RunningRequests
+from gateway.hookcost import Classification, Classifier, Turns
 from gateway.hookcost.classify import take_turn
 from gateway.hookcost.cost import FREE
-from gateway.hookcost.features import Api, Features
+from gateway.hookcost.features import Features
+from gateway.oversight import Oversight
 from gateway.routing.replica import Replica
 from gateway.routing.request import RouteRequest
-from gateway.routing.router import Decision, Router
+from gateway.routing.router import Decision, Rejection, Router
+from gateway.routing.ticket import Ticket
+from gateway.tenant import Tenants
 from gateway.wire.exchange import Exchange, State
 from gateway.wire.failure import Failure, FailureKind
-from gateway.wire.message import HANDLER_FAILED, error_reply
-from gateway.wire.requesthead import RequestHead
-from gateway.wire.upstream import Upstream
+from gateway.wire.message import HANDLER_FAILED, Reply, error_reply
 
 log = structlog.get_logger("steplane.proxy")
 
-_MAX_ATTEMPTS = 2
-_GENERATING_METHODS = frozenset({b"POST", b"PUT"})
-"""SGLang takes `PUT /generate`, too. Any other method is the engine's to refuse."""
+_MAX_ATTEMPTS: Final = 2
+_ID_ENDS: Final = [f"{number:03x}" for number in range(4096)]
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _LEFT_RUNNING = frozenset((FailureKind.first_byte_timeout, FailureKind.bad_response))
 """Failures in which we gave up on an engine that may still work on the request."""
-_ID_ENDS: Final = [f"{number:03x}" for number in range(4096)]
-_PASSED_THROUGH = Classification(Features(), FREE, "s1-0000000000000000")
+_HELD = frozenset((429, 500, 502, 503, 504))
+"""Answers that another replica, or quarantine, may better."""
+_PASSED_THROUGH: Final = Classification(Features(), FREE, "s1-0000000000000000")
 """Of everything that is not a request for generation: nothing in it reaches the step thread."""
 
 
@@ -53,47 +58,6 @@ class Refusals(Protocol):
     def report_refused(self, replica: Replica) -> None: ...
 
 
-@dataclass(slots=True, eq=False)
-class Link:
-    """How the data plane reaches a replica."""
-
-    replica: Replica
-    upstream: Upstream
-    response_line: bytes
-
-
-class Door:
-    """What is the same for all requests with one head; kept with it."""
-
-    __slots__ = ("api", "generates", "method", "path")
-
-    def __init__(self, head: RequestHead) -> None:
-        self.method = head.method.decode("ascii")
-        self.path = head.path
-        self.api = api_of(head.path)
-        self.generates = head.method in _GENERATING_METHODS and self.api is not Api.other
-
-
-class Call:
-    """What the gateway knows of one exchange beyond its bytes.
-
-    link:  of the running attempt; its replica counts this exchange as in flight.
-    tried: replicas that failed.
-    """
-
-    __slots__ = ("attempts", "decision", "engine_id", "features", "link", "request", "stale_retried", "tried")
-
-    def __init__(self, request: RouteRequest, engine_id: str) -> None:
-        self.request = request
-        self.features = request.classification.features
-        self.engine_id = engine_id
-        self.decision: Decision | None = None
-        self.link: Link | None = None
-        self.tried: tuple[Replica, ...] = ()
-        self.attempts = 0
-        self.stale_retried = False
-
-
 class Proxy:
     """A `wire.Handler` that routes by hook cost."""
 
@@ -101,14 +65,26 @@ class Proxy:
         self,
         router: Router,
         links: dict[Replica, Link],
+        terms: dict[str, Terms],
         classifier: Classifier,
+        oversight: Oversight,
+        running: RunningRequests,
+        tenants: Tenants,
         tally: Tally,
         aborter: Aborter,
         refusals: Refusals,
     ) -> None:
+        """`terms` are by the name of the pool."""
         self._router = router
         self._links = links
+        self._terms = terms
         self._begin = classifier.begin
+        self._oversight = oversight
+        self._blended = oversight.book.blended
+        self._verdict_on = oversight.trust.verdict
+        self._running = running
+        self._run = running.add
+        self._tenants = tenants
         self._loop = asyncio.get_running_loop()
         self._tally = tally
         self._aborter = aborter
@@ -122,7 +98,7 @@ class Proxy:
 
     def buffers(self, exchange: Exchange) -> bool:
         """Requests for generation are read whole, everything else streams through."""
-        return _door(exchange.head).generates
+        return door_of(exchange.head, self._tenants).generates
 
     def handle(self, exchange: Exchange) -> None:
         """Classify and route."""
@@ -131,15 +107,160 @@ class Proxy:
         if not request_id or not _REQUEST_ID.fullmatch(request_id):
             exchange.request_id = request_id = engine_id.encode()
         exchange.response_lines = b"x-request-id: %b\r\n" % request_id
-        door = _door(exchange.head)
+        door = door_of(exchange.head, self._tenants)
         if not (exchange.buffered and door.generates):
-            self._route(exchange, door, engine_id, _PASSED_THROUGH)
+            call = Call(RouteRequest(door.method, door.path, _PASSED_THROUGH), engine_id, "", costly=False)
+            exchange.context = call
+            self._attempt(exchange, call)
             return
         classification = self._begin(door.path, exchange.body)
         if isinstance(classification, Classification):
             self._route(exchange, door, engine_id, classification)
         else:
             self._loop.call_soon(self._take_turn, exchange, door, engine_id, classification)
+
+    def holds(self, exchange: Exchange, status: int) -> bool:
+        """Errors of engines are looked at before they go out: another replica may do better."""
+        return status in _HELD and exchange.context.attempts > 0
+
+    def refused(self, exchange: Exchange, status: int, message: bytes) -> None:
+        """An engine would not, or could not: try elsewhere where that may help."""
+        call: Call = exchange.context
+        attempt = call.attempt
+        assert attempt is not None
+        outcome = outcome_of_response(status, message)
+        self._end_attempt(call, attempt, outcome)
+        replica = attempt.link.replica
+        if outcome is Outcome.over_budget:
+            if self._can_exile(attempt):
+                self._exile(exchange, call)
+                return
+        elif outcome.is_worth_elsewhere and call.attempts < _MAX_ATTEMPTS:
+            call.tried = (*call.tried, replica)
+            if attempt.pool.can_serve(call.tried):
+                log.info("replica_busy", replica=replica.name, status=status)
+                self._attempt(exchange, call)
+                return
+        exchange.pass_on()
+
+    def failed(self, exchange: Exchange, failure: Failure) -> None:
+        """Try once more where that is safe, else answer for the upstream."""
+        call: Call = exchange.context
+        attempt = call.attempt
+        assert attempt is not None
+        link = attempt.link
+        self._end_attempt(call, attempt, outcome_of_failure(failure.kind.value))
+        replica = link.replica
+        self._tally.upstream_error(replica.pool, replica.name, failure.kind)
+        log.warning("attempt_failed", replica=replica.name, kind=failure.kind.value, detail=failure.detail)
+        if failure.kind is FailureKind.stale and not call.stale_retried and exchange.replayable:
+            # The pool's other connections are as old: this retry opens a new one.
+            call.stale_retried = True
+            link.upstream.drop_idle()
+            attempt.pool.book(replica, call.step_us, call.structured)
+            self._forward(exchange, call, link)
+            return
+        if failure.kind in _LEFT_RUNNING:
+            self._abort(call, replica)
+        if failure.kind is FailureKind.connect_failed:
+            self._refusals.report_refused(replica)
+        call.tried = (*call.tried, replica)
+        if call.attempts < _MAX_ATTEMPTS and failure.repeatable and exchange.replayable:
+            self._attempt(exchange, call, failure)
+        else:
+            self._give_up(exchange, failure)
+
+    def stream_error(self, exchange: Exchange, failure: Failure) -> bytes:
+        """The error event that ends a broken stream, in the client's dialect."""
+        call: Call = exchange.context
+        if failure.kind is FailureKind.ended:
+            return error_events(call.features.api, failure.detail, "step_budget_exceeded")
+        return error_events(call.features.api, failure.detail, f"upstream_{failure.kind.value}")
+
+    def finished(self, exchange: Exchange) -> None:
+        """Count, and tell the engine if nobody waits for the answer."""
+        call: Call | None = exchange.context
+        if call is None:
+            return
+        attempt = call.attempt
+        decision = call.decision
+        if exchange.client_left and has_ended(exchange.last_read):
+            exchange.client_left = False
+        if attempt is not None:
+            self._finish_attempt(exchange, call, attempt)
+        elif call.ticket is not None and decision is not None and decision.pool is not None:
+            self._terms[decision.pool.name].queue.cancel(call.ticket)
+        if decision is not None:
+            first = exchange.first_byte_at
+            ttft_s = first - exchange.started_at if first else -1.0
+            self._tally.finished(decision, exchange.status, exchange.client_left, ttft_s)
+
+    # --- the running offender
+
+    def evict(self, signature: str) -> None:
+        """A signature has tripped: what runs of it outside quarantine is ended, or left, by its pool's policy."""
+        for _, running in self._running.of_signature(signature):
+            if not isinstance(running, Attempt):
+                continue
+            terms = running.link.terms
+            if terms.quarantine or terms.on_trip == "let_finish" or running.call.attempt is not running:
+                continue
+            try:
+                self._evict(running, terms)
+            except Exception:
+                log.exception("eviction_failed", replica=running.link.replica.name)
+
+    def _evict(self, attempt: Attempt, terms: Terms) -> None:
+        exchange, call = attempt.exchange, attempt.call
+        classification = call.request.classification
+        verdict = self._verdict_on(classification.signature, call.tenant, classification.cost)
+        why = verdict.message if verdict is not None else "it exceeded its step budget"
+        self._abort(call, attempt.link.replica)
+        if not exchange.withdraw():
+            self._tally.evicted[terms.pool.name, "ended"] += 1
+            exchange.end(Failure(FailureKind.ended, why))
+            return
+        self._end_attempt(call, attempt, Outcome.unknown)
+        if terms.on_trip == "rerun" and self._can_exile(attempt):
+            self._exile(exchange, call)
+        else:
+            self._tally.evicted[terms.pool.name, "refused"] += 1
+            exchange.reply(_quarantined(verdict, why))
+
+    def _can_exile(self, attempt: Attempt) -> bool:
+        terms = attempt.link.terms
+        return (
+            attempt.call.costly
+            and not terms.quarantine
+            and terms.on_trip == "rerun"
+            and self._router.has_quarantine()
+            and attempt.exchange.replayable
+        )
+
+    def _exile(self, exchange: Exchange, call: Call) -> None:
+        """Run it again in quarantine: nothing of its answer has reached the client."""
+        assert call.decision is not None
+        assert call.decision.pool is not None
+        self._tally.evicted[call.decision.pool.name, "rerun"] += 1
+        call.exiled = True
+        call.attempts = 0
+        call.tried = ()
+        self._attempt(exchange, call)
+
+    # --- inside
+
+    def _new_id(self) -> str:
+        """An id that no other request of any gateway has.
+
+        All have one length, because SGLang's scheduler aborts every request whose id begins with the one it is given.
+        Taken from a table, in a tenth of the time of spelling a number.
+        """
+        if self._next_id == len(_ID_ENDS):
+            self._id_block = f"{next(self._blocks):021x}"
+            self._next_id = 0
+        end = _ID_ENDS[self._next_id]
+        self._next_id += 1
+        return self._id_block + end
 
     def _take_turn(self, exchange: Exchange, door: Door, engine_id: str, turns: Turns) -> None:
         """Go on with what takes long to classify, and let others have the loop in between."""
@@ -161,119 +282,180 @@ class Proxy:
             self._tally.refused(refusal.code)
             exchange.reply(error_reply(refusal.status, refusal.message, refusal.code, param=refusal.param))
             return
-        call = exchange.context = Call(RouteRequest(door.method, door.path, classification), engine_id)
+        predicted = classification.cost
+        costly = predicted is not FREE and predicted.costly
+        cost = self._blended(classification)
+        if cost is not predicted:
+            classification = classification.priced(cost)
+        tenant = tenant_of(exchange.head, door, self._tenants)
+        call = Call(RouteRequest(door.method, door.path, classification), engine_id, tenant, costly)
+        exchange.context = call
+        call.verdict = self._verdict_on(classification.signature, tenant, predicted)
         self._attempt(exchange, call)
-
-    def failed(self, exchange: Exchange, failure: Failure) -> None:
-        """Try once more where that is safe, else answer for the upstream."""
-        call: Call = exchange.context
-        link = call.link
-        assert link is not None
-        self._release(call)
-        replica = link.replica
-        self._tally.upstream_error(replica.pool, replica.name, failure.kind)
-        log.warning("attempt_failed", replica=replica.name, kind=failure.kind.value, detail=failure.detail)
-        if failure.kind is FailureKind.stale and not call.stale_retried and exchange.replayable:
-            # The pool's other connections are as old: this retry opens a new one.
-            call.stale_retried = True
-            link.upstream.drop_idle()
-            assert call.decision is not None
-            assert call.decision.pool is not None
-            call.decision.pool.book(replica)
-            self._forward(exchange, call, link)
-            return
-        if failure.kind in _LEFT_RUNNING:
-            self._abort(call, replica)
-        if failure.kind is FailureKind.connect_failed:
-            self._refusals.report_refused(replica)
-        call.tried = (*call.tried, replica)
-        if call.attempts < _MAX_ATTEMPTS and failure.repeatable and exchange.replayable:
-            self._attempt(exchange, call, failure)
-        else:
-            self._give_up(exchange, failure)
-
-    def stream_error(self, exchange: Exchange, failure: Failure) -> bytes:
-        """The error event that ends a broken stream, in the client's dialect."""
-        call: Call = exchange.context
-        return error_events(call.features.api, failure.detail, f"upstream_{failure.kind.value}")
-
-    def finished(self, exchange: Exchange) -> None:
-        """Count, and tell the engine if nobody waits for the answer."""
-        call: Call | None = exchange.context
-        if call is None:
-            return
-        link = call.link
-        if exchange.client_left and has_ended(exchange.last_read):
-            exchange.client_left = False
-        if link is not None:
-            self._release(call)
-            if exchange.client_left or exchange.failure is not None:
-                self._abort(call, link.replica)
-            if exchange.failure is not None:
-                replica = link.replica
-                self._tally.upstream_error(replica.pool, replica.name, exchange.failure.kind)
-                log.warning("response_broken", replica=replica.name, detail=exchange.failure.detail)
-        decision = call.decision
-        if decision is not None:
-            first = exchange.first_byte_at
-            ttft_s = first - exchange.started_at if first else -1.0
-            self._tally.finished(decision, exchange.status, exchange.client_left, ttft_s)
-
-    # --- inside
-
-    def _new_id(self) -> str:
-        """An id that no other request of any gateway has.
-
-        All have one length, because SGLang's scheduler aborts every request whose id begins with the one it is given.
-        Taken from a table, in a tenth of the time of spelling a number.
-        """
-        if self._next_id == len(_ID_ENDS):
-            self._id_block = f"{next(self._blocks):021x}"
-            self._next_id = 0
-        end = _ID_ENDS[self._next_id]
-        self._next_id += 1
-        return self._id_block + end
 
     def _attempt(self, exchange: Exchange, call: Call, failure: Failure | None = None) -> None:
         """Route, or route again: a failed attempt may have changed which pools are available."""
-        decision = call.decision = self._router.decide(call.request)
-        if decision.pool is None:
-            rejection = decision.rejection
-            assert rejection is not None
-            lines = b"x-request-id: %b\r\nx-steplane-route: %b\r\n"  # nothing of an attempt that failed before
-            exchange.response_lines = lines % (exchange.request_id, decision.rule.encode())
-            headers = b"retry-after: %d\r\n" % rejection.retry_after_s
-            exchange.reply(error_reply(rejection.status, rejection.message, rejection.code, headers=headers))
+        decision = self._router.decide(call.request)
+        if call.verdict is not None or call.exiled:
+            judged = self._judged(exchange, call, decision)
+            if judged is None:
+                return
+            decision = judged
+        call.decision = decision
+        pool = decision.pool
+        if pool is None:
+            assert decision.rejection is not None
+            self._reject(exchange, decision, decision.rejection)
             return
-        replica = decision.pool.admit(excluded=call.tried)
-        if replica is None:
-            assert failure is not None  # a pool that was chosen has a replica, unless it was tried already
+        replica = pool.admit(call.step_us, call.structured, call.tried)
+        if replica is not None:
+            call.attempts += 1
+            self._forward(exchange, call, self._links[replica])
+        elif failure is None or pool.can_serve(call.tried):
+            self._wait(exchange, call, decision)
+        else:
             self._give_up(exchange, failure)
-            return
-        call.attempts += 1
-        self._forward(exchange, call, self._links[replica])
+
+    def _judged(self, exchange: Exchange, call: Call, decision: Decision) -> Decision | None:
+        """Where a request goes that is quarantined; None: it was refused."""
+        pool = decision.pool
+        if pool is None:
+            return decision
+        terms = self._terms[pool.name]
+        verdict = call.verdict
+        probe = verdict.probe if verdict is not None else None
+        if probe is not None:
+            self._oversight.offer(probe, call.engine_id)
+        if terms.quarantine:
+            return decision
+        if self._router.has_quarantine() and (terms.on_open == "quarantine" or call.exiled or probe is not None):
+            self._tally.quarantined[pool.name, "quarantine"] += 1
+            return self._router.quarantined(decision)
+        if probe is not None:
+            return decision  # nowhere else to try it
+        self._tally.quarantined[pool.name, "refused"] += 1
+        call.decision = decision
+        exchange.response_lines = b"x-request-id: %b\r\n%b" % (exchange.request_id, self._lines_of(decision))
+        exchange.reply(_quarantined(verdict, "this request exceeded its step budget"))
+        return None
+
+    def _wait(self, exchange: Exchange, call: Call, decision: Decision) -> None:
+        """Queue for room on a replica."""
+        pool = decision.pool
+        assert pool is not None
+        ticket = Ticket(
+            call.step_us,
+            call.structured,
+            partial(self._admitted, exchange, call),
+            partial(self._not_admitted, exchange, call),
+            tenant=call.tenant,
+            excluded=call.tried,
+        )
+        call.ticket = ticket
+        outcome = self._terms[pool.name].queue.wait(ticket)
+        if isinstance(outcome, Replica):
+            self._admitted(exchange, call, outcome)
+        elif outcome is not None:
+            self._not_admitted(exchange, call, outcome)
+
+    def _admitted(self, exchange: Exchange, call: Call, replica: Replica) -> None:
+        """A place for it has come free, and is booked."""
+        call.ticket = None
+        try:
+            if call.verdict is None and not call.exiled:
+                classification = call.request.classification
+                call.verdict = self._verdict_on(classification.signature, call.tenant, classification.cost)
+                if call.verdict is not None:  # its signature has tripped while it waited
+                    link = self._links[replica]
+                    link.terms.pool.release(replica, call.step_us, call.structured)
+                    self._attempt(exchange, call)
+                    return
+            call.attempts += 1
+            self._forward(exchange, call, self._links[replica])
+        except Exception:
+            log.exception("forward_failed", replica=replica.name)
+            exchange.reply(HANDLER_FAILED)
+
+    def _not_admitted(self, exchange: Exchange, call: Call, rejection: Rejection) -> None:
+        """It has waited in vain."""
+        call.ticket = None
+        assert call.decision is not None
+        self._reject(exchange, call.decision, rejection)
+
+    def _reject(self, exchange: Exchange, decision: Decision, rejection: Rejection) -> None:
+        lines = b"x-request-id: %b\r\nx-steplane-route: %b\r\n"  # nothing of an attempt that failed before
+        exchange.response_lines = lines % (exchange.request_id, decision.rule.encode())
+        headers = b"retry-after: %d\r\n" % rejection.retry_after_s
+        exchange.reply(error_reply(rejection.status, rejection.message, rejection.code, headers=headers))
 
     def _forward(self, exchange: Exchange, call: Call, link: Link) -> None:
         replica, decision = link.replica, call.decision
         assert decision is not None
-        call.link = link
-        body = spliced(exchange.body, call.features, replica.engine, call.engine_id) if exchange.buffered else None
+        assert decision.pool is not None
+        rid = call.engine_id
+        body: bytes | None = None
+        if exchange.buffered:
+            body = spliced(exchange.body, call.features, replica.engine, rid)
+            if body is None:
+                rid = given_id(exchange.body, call.features, replica.engine, exchange.request_id) or rid
+        attempt = Attempt(exchange, call, link, decision.pool, rid, exchange.client.clock.at)
+        call.attempt = attempt
+        self._run(rid, attempt)
+        itl = link.itl
+        if itl is not None and itl.on and exchange.buffered:
+            gaps = itl.began(attempt, streams=call.features.stream)
+            if gaps is not None:
+                attempt.gaps = gaps
+                exchange.on_read = gaps.chunk
         request_line = b"x-request-id: %b\r\n" % exchange.request_id
         lines = b"%b%b%b" % (self._lines_of(decision), link.response_line, request_line)
         exchange.forward(link.upstream, headers=request_line, body=body, response_lines=lines)
+
+    def _finish_attempt(self, exchange: Exchange, call: Call, attempt: Attempt) -> None:
+        """The exchange is over while its attempt ran."""
+        replica = attempt.link.replica
+        failure = exchange.failure
+        if failure is not None:
+            outcome = Outcome.unknown
+            if failure.kind is not FailureKind.ended:
+                outcome = outcome_of_failure(failure.kind.value)
+                self._abort(call, replica)
+                self._tally.upstream_error(replica.pool, replica.name, failure.kind)
+                log.warning("response_broken", replica=replica.name, detail=failure.detail)
+        elif exchange.client_left:
+            outcome = Outcome.unknown
+            self._abort(call, replica)
+        elif exchange.status >= 400 or call.features.stream:
+            outcome = outcome_of_response(exchange.status, exchange.last_read)
+        else:
+            outcome = Outcome.ok
+        self._end_attempt(call, attempt, outcome)
+
+    def _end_attempt(self, call: Call, attempt: Attempt, outcome: Outcome) -> None:
+        """Give back what was booked, and say what came of it to those who judge."""
+        call.attempt = None
+        link = attempt.link
+        replica = link.replica
+        self._running.discard(attempt.rid, attempt)
+        itl = link.itl
+        if itl is not None and itl.on and attempt.exchange.buffered:
+            itl.ended(attempt, attempt.gaps)
+            attempt.exchange.on_read = None
+        link.terms.breaker.observe(replica.name, outcome, call.signature, attempt.received_s)
+        if call.costly:
+            watched = attempt.watched and itl is not None and not itl.on
+            answered = outcome is Outcome.ok
+            self._oversight.trust.finished(call.engine_id, call.signature, answered=answered, watched=watched)
+        elif outcome is Outcome.ok and call.features.stream:
+            seconds = attempt.exchange.first_byte_at - attempt.received_s
+            link.terms.breaker.observe_first_byte(replica.name, seconds, attempt.received_s)
+        attempt.pool.release(replica, call.step_us, call.structured)
 
     def _abort(self, call: Call, replica: Replica) -> None:
         """Tell the engine that nobody waits for the answer."""
         ids = engine_ids(call.features, replica.engine, call.engine_id)
         if ids:
             self._aborter.abort(replica, ids)
-
-    def _release(self, call: Call) -> None:
-        if call.link is not None:
-            assert call.decision is not None
-            assert call.decision.pool is not None
-            call.decision.pool.release(call.link.replica)
-            call.link = None
 
     def _give_up(self, exchange: Exchange, failure: Failure) -> None:
         call: Call = exchange.context
@@ -290,8 +472,9 @@ class Proxy:
         return lines
 
 
-def _door(head: RequestHead) -> Door:
-    door: Door | None = head.note
-    if door is None:
-        door = head.note = Door(head)
-    return door
+def _quarantined(verdict: Verdict | None, why: str) -> Reply:
+    """429 with what was over budget, by how much, and how to fix it."""
+    if verdict is None:
+        return error_reply(429, why, "step_budget_exceeded", headers=b"retry-after: 1\r\n")
+    headers = b"retry-after: %d\r\n" % verdict.retry_after_s
+    return error_reply(429, verdict.message, "quarantined", headers=headers, details=verdict.document())

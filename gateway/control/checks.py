@@ -34,6 +34,8 @@ def _pool_references(config: "Config") -> Iterator[tuple[Location, str]]:
     for name, pool in config.pools.items():
         if pool.when_unavailable.spill is not None:
             yield ("pools", name, "when_unavailable", "spill"), pool.when_unavailable.spill
+    if config.quarantine_pool is not None:
+        yield ("breaker", "quarantine_pool"), config.quarantine_pool
 
 
 def _pool_names(config: "Config", document: Document) -> Iterator[Problem]:

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PrivateAttr,
     StringConstraints,
@@ -19,18 +17,21 @@ from pydantic import (
     model_validator,
 )
 
+from gateway.control.breakerconfig import (
+    DEFAULT_QUARANTINE,
+    AdmissionConfig,
+    BreakerConfig,
+    EjectionConfig,
+    PoolBreakerConfig,
+)
 from gateway.control.checks import cross_check
 from gateway.control.classifier import check_classifier
 from gateway.control.document import Document, parse_document, read_document
 from gateway.control.network import Address, AddressError, Origin, parse_address, parse_origin
+from gateway.control.part import Count, Micros, Millis, Name, Part, Seconds, Size
 from gateway.control.problem import ConfigError, Problem
-from gateway.control.validation import NAME_PATTERN, PATH_PATTERN, custom_error, to_problem
-
-# Names become header values and metric labels.
-Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
-Size = Annotated[int, Field(ge=1)]
+from gateway.control.stateconfig import StateConfig
+from gateway.control.validation import HEADER_PATTERN, PATH_PATTERN, custom_error, to_problem
 
 
 def _parsed(parse: Callable[[object], Address | Origin]) -> BeforeValidator:
@@ -45,21 +46,19 @@ def _parsed(parse: Callable[[object], Address | Origin]) -> BeforeValidator:
     return BeforeValidator(validate)
 
 
+_HARD_OVER_BUDGET = 20
+
 ListenAddress = Annotated[Address, _parsed(parse_address)]
 ReplicaUrl = Annotated[Origin, _parsed(parse_origin)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class AdminConfig(_Part):
+class AdminConfig(Part):
     """The admin port: health, metrics and the API. It has no login, so it belongs on a private address."""
 
     listen: ListenAddress = Address("127.0.0.1", 8081)
 
 
-class LimitsConfig(_Part):
+class LimitsConfig(Part):
     """What clients may send: more gets 431 (header) or 413 (body). `max_connections` counts theirs, 0: no limit."""
 
     max_header_bytes: Size = 64 * 1024
@@ -67,7 +66,7 @@ class LimitsConfig(_Part):
     max_connections: Annotated[int, Field(ge=0)] = 0
 
 
-class TimeoutsConfig(_Part):
+class TimeoutsConfig(Part):
     """How long the data plane waits for each thing, in seconds.
 
     header_s:        the whole request header, from its first byte.
@@ -90,7 +89,7 @@ class TimeoutsConfig(_Part):
     drain_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 30
 
 
-class HealthConfig(_Part):
+class HealthConfig(Part):
     """The active check of each replica of a pool: any 200 on `path` means up."""
 
     path: Annotated[str, StringConstraints(pattern=PATH_PATTERN)] = "/health"
@@ -100,11 +99,12 @@ class HealthConfig(_Part):
     readmit_after: Count = 1
 
 
-class ReplicaConfig(_Part):
-    """One replica; in the YAML a plain URL is enough."""
+class ReplicaConfig(Part):
+    """One replica; in the YAML a plain URL is enough. `feed`: the URL of its step feed, where that is not the usual."""
 
     url: ReplicaUrl
     name: Name | None = None
+    feed: ReplicaUrl | None = None
 
     @property
     def label(self) -> str:
@@ -117,13 +117,13 @@ class ReplicaConfig(_Part):
         return {"url": value} if isinstance(value, str) else value
 
 
-class RejectConfig(_Part):
+class RejectConfig(Part):
     """Answer 503 with this `Retry-After`."""
 
     retry_after_s: Annotated[int, Field(ge=1, le=3600)] = 1
 
 
-class UnavailableConfig(_Part):
+class UnavailableConfig(Part):
     """What happens while no replica is available: `reject`, `{reject: {retry_after_s: N}}` or `{spill: POOL}`."""
 
     reject: RejectConfig | None = None
@@ -139,25 +139,52 @@ class UnavailableConfig(_Part):
         raise custom_error("reject or {spill: POOL}")
 
 
-class PoolConfig(_Part):
-    """Replicas that serve one role."""
+class PoolConfig(Part):
+    """Replicas that serve one role.
+
+    step_budget_us:   hook time that one step may take.
+    hard_limit_us:    hook time of one request in one step that trips at once; 20 times the budget where not given.
+    compile_limit_ms: of one grammar.
+    feed:             `auto`: the replicas' step feeds are looked for at the usual place; `off`: they are not.
+    feed_token:       what they want to be shown, if they want anything.
+    """
 
     engine: Literal["sglang", "vllm", "other"] = "sglang"
     replicas: Annotated[list[ReplicaConfig], Field(min_length=1)]
-    step_budget_us: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    step_budget_us: Micros | None = None
+    hard_limit_us: Micros | None = None
+    compile_limit_ms: Millis | None = 5000
     when_unavailable: UnavailableConfig = UnavailableConfig(reject=RejectConfig())
     health: HealthConfig = HealthConfig()
+    breaker: PoolBreakerConfig = PoolBreakerConfig()
+    admission: AdmissionConfig = AdmissionConfig()
+    ejection: EjectionConfig = EjectionConfig()
+    feed: Literal["auto", "off"] = "auto"
+    feed_token: str = ""
+
+    @property
+    def hard_limit(self) -> float | None:
+        """`hard_limit_us` or what stands in for it."""
+        if self.hard_limit_us is not None or self.step_budget_us is None:
+            return self.hard_limit_us
+        return self.step_budget_us * _HARD_OVER_BUDGET
 
 
-class RuleConfig(_Part):
+class RuleConfig(Part):
     """Requests for which all of `when` holds go to `pool`; gateway/routing/variables.py lists the conditions."""
 
     name: Name
-    when: dict[str, Any] = {}
+    when: dict[str, Any] = Field(default_factory=dict)
     pool: str
 
 
-class HookCostConfig(_Part):
+class TenantsConfig(Part):
+    """Whose a request is: by `header`, which a proxy in front must set, else by a digest of its API key."""
+
+    header: Annotated[str, StringConstraints(pattern=HEADER_PATTERN)] | None = None
+
+
+class HookCostConfig(Part):
     """How requests are priced.
 
     grammar_backend:         whose prices count: what the engines run (SGLang's `--grammar-backend`).
@@ -169,10 +196,10 @@ class HookCostConfig(_Part):
     grammar_backend: Literal["xgrammar", "llguidance", "outlines"] = "xgrammar"
     grammar_backend_version: Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)*$")] | None = None
     cost_model: str | None = None
-    refuse: dict[str, Any] = {}
+    refuse: dict[str, Any] = Field(default_factory=dict)
 
 
-class Config(_Part):
+class Config(Part):
     """A whole configuration, checked. `warnings` are findings that do not keep it from being used."""
 
     listen: ListenAddress = Address("127.0.0.1", 8080)
@@ -181,11 +208,22 @@ class Config(_Part):
     limits: LimitsConfig = LimitsConfig()
     timeouts: TimeoutsConfig = TimeoutsConfig()
     hookcost: HookCostConfig = HookCostConfig()
+    breaker: BreakerConfig = BreakerConfig()
+    tenants: TenantsConfig = TenantsConfig()
+    state: StateConfig = StateConfig()
     pools: Annotated[dict[Name, PoolConfig], Field(min_length=1)]
-    rules: list[RuleConfig] = []
+    rules: list[RuleConfig] = Field(default_factory=list)
 
     _warnings: tuple[Problem, ...] = PrivateAttr(())
     _folder: Path = PrivateAttr(Path())
+
+    @property
+    def quarantine_pool(self) -> str | None:
+        """The pool for what is quarantined, if there is one."""
+        named = self.breaker.quarantine_pool
+        if named is None and DEFAULT_QUARANTINE in self.pools:
+            return DEFAULT_QUARANTINE
+        return named
 
     @property
     def folder(self) -> Path:

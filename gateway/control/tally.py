@@ -69,7 +69,7 @@ class DecisionTally:
 class Tally:
     """The counters of one gateway. All methods belong to one event loop."""
 
-    __slots__ = ("_ttft", "by_decision", "clients_left", "refusals", "upstream_errors")
+    __slots__ = ("_ttft", "by_decision", "clients_left", "evicted", "quarantined", "refusals", "upstream_errors")
 
     def __init__(self) -> None:
         self.by_decision: dict[Decision, DecisionTally] = {}
@@ -77,6 +77,11 @@ class Tally:
         self.clients_left = 0
         self.refusals: Counter[str] = Counter()
         """By the error code of the answer."""
+        self.quarantined: Counter[tuple[str, str]] = Counter()
+        """Requests that were not let where the rules said, by that pool and by what came of it: `quarantine` or
+        `refused`."""
+        self.evicted: Counter[tuple[str, str]] = Counter()
+        """Running requests of a signature that tripped, by pool and by what came of it: `rerun`, `ended`, `refused`."""
         self.upstream_errors: Counter[tuple[str, str, str]] = Counter()
         """By pool, replica and kind."""
 

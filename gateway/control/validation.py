@@ -15,6 +15,7 @@ from gateway.control.problem import Problem, shown
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
 PATH_PATTERN = r"^/[!-~]*$"
+HEADER_PATTERN = r"^[A-Za-z0-9-]{1,64}$"
 
 _EXPECTED: Mapping[str, str] = {
     "int_type": "a whole number",
@@ -35,6 +36,7 @@ _EXPECTED: Mapping[str, str] = {
 _EXPECTED_BY_PATTERN: Mapping[str, str] = {
     NAME_PATTERN: "a name of letters, digits and . _ : - that begins with a letter or digit",
     PATH_PATTERN: "a path that begins with / and holds no space",
+    HEADER_PATTERN: "the name of a header: letters, digits and hyphens",
 }
 
 

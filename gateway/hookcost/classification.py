@@ -61,3 +61,7 @@ class Classification:
         """The classification of the same request with another prompt, on which its cost does not depend."""
         features = self.features.sized(prompt_bytes, body_bytes)
         return Classification(features, self.cost, self.signature, self.grammar_key, self.by_backend)
+
+    def priced(self, cost: HookCost) -> "Classification":
+        """The same with another cost: what was observed counts, too."""
+        return Classification(self.features, cost, self.signature, self.grammar_key, self.by_backend, self.refusal)

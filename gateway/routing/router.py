@@ -32,12 +32,14 @@ class Decision:
 
     rule:         the rule that matched.
     spilled_from: the rule's own pool, where another one stands in for it.
+    quarantined_from: where it would have gone, had it not been quarantined.
     """
 
     pool: Pool | None
     rule: str
     spilled_from: str | None = None
     rejection: Rejection | None = None
+    quarantined_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +54,15 @@ class Router:
     Raises ValueError where a rule, a spill or the default names a pool that does not exist, or spills form a cycle.
     """
 
-    __slots__ = ("_first_match", "_routes", "pools", "rules")
+    __slots__ = ("_first_match", "_quarantine", "_quarantined", "_routes", "pools", "rules")
 
-    def __init__(self, rules: Iterable[Rule], pools: Mapping[str, Pool], default_pool: str) -> None:
+    def __init__(
+        self, rules: Iterable[Rule], pools: Mapping[str, Pool], default_pool: str, quarantine: str | None = None
+    ) -> None:
+        """`quarantine`: the name of the pool for what is quarantined; None: there is none."""
         self.pools = pools
+        self._quarantine = None if quarantine is None else pools[quarantine]
+        self._quarantined: dict[Decision, tuple[Decision, Decision]] = {}
         self.rules = (*rules, Rule(DEFAULT_RULE, default_pool))
         self._routes = tuple(_route(rule, pools) for rule in self.rules)
         self._first_match = compile_first_match(
@@ -69,6 +76,23 @@ class Router:
             if pool.is_available():
                 return decision
         return route.rejected
+
+    def has_quarantine(self) -> bool:
+        """Whether there is a pool for what is quarantined."""
+        return self._quarantine is not None
+
+    def quarantined(self, decision: Decision) -> Decision:
+        """The decision for a request that is quarantined and would go where `decision` says."""
+        pool = self._quarantine
+        assert pool is not None
+        assert decision.pool is not None
+        both = self._quarantined.get(decision)
+        if both is None:
+            origin = decision.pool.name
+            taken = Decision(pool, decision.rule, quarantined_from=origin)
+            rejected = Decision(None, decision.rule, rejection=_rejection((pool,)), quarantined_from=origin)
+            both = self._quarantined[decision] = (taken, rejected)
+        return both[0] if pool.is_available() else both[1]
 
 
 def _route(rule: Rule, pools: Mapping[str, Pool]) -> _Route:

@@ -143,17 +143,28 @@ def error_reply(
     error_type: str | None = None,
     param: str | None = None,
     headers: bytes = b"",
+    details: dict[str, Any] | None = None,
 ) -> Reply:
     """An error in the shape of OpenAI's API, which clients of every dialect know how to show."""
-    return Reply(status, error_document(status, message, code, error_type=error_type, param=param), headers=headers)
+    document = error_document(status, message, code, error_type=error_type, param=param, details=details)
+    return Reply(status, document, headers=headers)
 
 
 def error_document(
-    status: int, message: str, code: str, *, error_type: str | None = None, param: str | None = None
+    status: int,
+    message: str,
+    code: str,
+    *,
+    error_type: str | None = None,
+    param: str | None = None,
+    details: dict[str, Any] | None = None,
 ) -> bytes:
-    """The JSON of an error: `{"error": {"message", "type", "param", "code"}}`."""
+    """The JSON of an error: `{"error": {"message", "type", "param", "code"}}`, and `details` where there are some."""
     kind = error_type or ("server_error" if status >= 500 else "invalid_request_error")
-    return orjson.dumps({"error": {"message": message, "type": kind, "param": param, "code": code}})
+    error: dict[str, Any] = {"message": message, "type": kind, "param": param, "code": code}
+    if details is not None:
+        error["details"] = details
+    return orjson.dumps({"error": error})
 
 
 HANDLER_FAILED = error_reply(500, "the gateway failed to handle this request; see its log", "internal_error")

@@ -86,7 +86,7 @@ def test_the_example_shows_every_key_with_its_default_unless_it_says_otherwise()
         (
             "limit: {}",
             "f.yaml:1:1: limit: expected one of listen, admin, default_pool, limits, timeouts, hookcost, "
-            "pools, rules, found an unknown key (did you mean limits?)",
+            "breaker, tenants, state, pools, rules, found an unknown key (did you mean limits?)",
         ),
         (
             "limits: {max_body_bytes: 64M}",
@@ -160,7 +160,7 @@ def test_a_mistake_is_named_with_line_key_what_was_expected_and_what_was_found(m
         ),
         (
             "{replicas: [{url: http://h:1, nam: x}]}",
-            "3:40: pools.all.replicas[0].nam: expected one of url, name, found an unknown key (did you mean name?)",
+            "3:40: pools.all.replicas[0].nam: expected one of url, name, feed, found an unknown key (did you mean name?)",
         ),
         (
             "{replicas: [http://h:1, http://h:1/]}",

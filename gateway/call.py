@@ -1,0 +1,210 @@
+"""What the gateway knows of one request beyond its bytes: where its kind enters, what it wants, and its attempts.
+
+Data alone, made for every request and attempt; what is done with it is proxy.py's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.breaker.replica import ReplicaBreaker
+from gateway.breaker.verdict import Verdict
+from gateway.feed.itl import Gaps, ReplicaItl
+from gateway.hookcost import api_of
+from gateway.hookcost.features import Api, Grammar
+from gateway.hookcost.observation import Origin
+from gateway.routing.admission import AdmissionQueue
+from gateway.routing.pool import Pool
+from gateway.routing.replica import Replica
+from gateway.routing.request import RouteRequest
+from gateway.routing.router import Decision
+from gateway.routing.ticket import Ticket
+from gateway.tenant import Tenants
+from gateway.wire.exchange import Exchange
+from gateway.wire.requesthead import RequestHead
+from gateway.wire.upstream import Upstream
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_GENERATING_METHODS = frozenset({b"POST", b"PUT"})
+"""SGLang takes `PUT /generate`, too. Any other method is the engine's to refuse."""
+
+
+class Terms:
+    """On what terms a pool takes requests, beside its budget.
+
+    on_open:       `quarantine` or `refuse`. on_trip: `rerun`, `end` or `let_finish`. See `PoolBreakerConfig`.
+    hard_limit_us: hook time of one request in one step that trips at once; None: any.
+    quarantine:    it is the quarantine pool.
+    """
+
+    __slots__ = ("breaker", "hard_limit_us", "on_open", "on_trip", "pool", "quarantine", "queue")
+
+    def __init__(
+        self,
+        pool: Pool,
+        queue: AdmissionQueue,
+        breaker: ReplicaBreaker,
+        hard_limit_us: float | None,
+        on_open: str,
+        on_trip: str,
+        quarantine: bool,
+    ) -> None:
+        self.pool = pool
+        self.queue = queue
+        self.breaker = breaker
+        self.hard_limit_us = hard_limit_us
+        self.on_open = on_open
+        self.on_trip = on_trip
+        self.quarantine = quarantine
+
+
+class Link:
+    """How the data plane reaches a replica, and who is told what came of it."""
+
+    __slots__ = ("itl", "replica", "response_line", "terms", "upstream")
+
+    def __init__(self, replica: Replica, upstream: Upstream, terms: Terms, itl: ReplicaItl | None = None) -> None:
+        self.replica = replica
+        self.upstream = upstream
+        self.terms = terms
+        self.itl = itl
+        """Set when the senses have begun."""
+        self.response_line = b"x-steplane-replica: %b\r\n" % replica.name.encode()
+
+    @property
+    def breaker(self) -> ReplicaBreaker:
+        """The breaker that the replica's outcomes are told to."""
+        return self.terms.breaker
+
+    @property
+    def last_read_at(self) -> float:
+        """The loop's time when a byte of a response last came."""
+        return self.upstream.last_read_at
+
+
+class Door:
+    """What is the same for all requests with one head; kept with it."""
+
+    __slots__ = ("api", "generates", "method", "path", "tenant")
+
+    def __init__(self, head: RequestHead, tenant: str) -> None:
+        self.method = head.method.decode("ascii")
+        self.path = head.path
+        self.api = api_of(head.path)
+        self.generates = head.method in _GENERATING_METHODS and self.api is not Api.other
+        self.tenant = tenant
+
+
+class Call:
+    """One request.
+
+    engine_id:    the id that the engine is given, where it takes one.
+    costly:       it asks for hook work. What every request costs is no reason to make one wait.
+    step_us, structured: what is booked on the replica that it runs on.
+    verdict:      why it may not go where the rules say, else None. exiled: it goes to quarantine for what it has done.
+    attempt:      the one that runs, else None. ticket: its place in a queue, else None.
+    tried:        replicas that failed.
+    """
+
+    __slots__ = (
+        "attempt",
+        "attempts",
+        "costly",
+        "decision",
+        "engine_id",
+        "exiled",
+        "features",
+        "request",
+        "stale_retried",
+        "step_us",
+        "structured",
+        "tenant",
+        "ticket",
+        "tried",
+        "verdict",
+    )
+
+    def __init__(self, request: RouteRequest, engine_id: str, tenant: str, costly: bool) -> None:
+        classification = request.classification
+        features = classification.features
+        self.request = request
+        self.features = features
+        self.engine_id = engine_id
+        self.tenant = tenant
+        self.costly = costly
+        self.step_us = classification.cost.step_us if costly else 0.0
+        self.structured = features.grammar is not Grammar.none
+        self.verdict: Verdict | None = None
+        self.exiled = False
+        self.decision: Decision | None = None
+        self.attempt: Attempt | None = None
+        self.ticket: Ticket | None = None
+        self.tried: tuple[Replica, ...] = ()
+        self.attempts = 0
+        self.stale_retried = False
+
+    @property
+    def signature(self) -> str:
+        """Its cost signature."""
+        return self.request.classification.signature
+
+
+class Attempt:
+    """A request on one replica; a `feed.Running`.
+
+    rid:     under which the engine knows it.
+    watched: the replica had a step feed when it began.
+    gaps:    where the chunks of its stream are told to, else None.
+    """
+
+    __slots__ = ("_origin", "call", "costly", "exchange", "gaps", "link", "pool", "received_s", "rid", "watched")
+
+    def __init__(self, exchange: Exchange, call: Call, link: Link, pool: Pool, rid: str, received_s: float) -> None:
+        self.exchange = exchange
+        self.call = call
+        self.link = link
+        self.pool = pool
+        self.rid = rid
+        self.received_s = received_s
+        self.costly = call.costly
+        self.watched = link.itl is not None and not link.itl.on
+        self.gaps: Gaps | None = None
+        self._origin: Origin | None = None
+
+    @property
+    def origin(self) -> Origin:
+        """Whom its observations are about; made when it is first asked for."""
+        origin = self._origin
+        if origin is None:
+            call, pool = self.call, self.pool
+            origin = self._origin = Origin(
+                request_id=call.engine_id,
+                signature=call.signature,
+                tenant=call.tenant,
+                pool=pool.name,
+                replica=self.link.replica.name,
+                budget_us=pool.step_budget_us,
+                hard_limit_us=self.link.terms.hard_limit_us,
+                costly=call.costly,
+            )
+        return origin
+
+
+def door_of(head: RequestHead, tenants: Tenants) -> Door:
+    """The door of a head, made when it is first seen."""
+    base = head.base or head
+    door: Door | None = base.note
+    if door is None:
+        door = base.note = Door(base, tenants.of(base.headers))
+    return door
+
+
+def tenant_of(head: RequestHead, door: Door, tenants: Tenants) -> str:
+    """Whose request it is; the lines that are new each time may say so, too."""
+    base = head.base
+    if base is None:
+        return door.tenant
+    new: Sequence[tuple[bytes, bytes]] = head.headers[len(base.headers) :]
+    return tenants.of(new) or door.tenant

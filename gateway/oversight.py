@@ -1,0 +1,222 @@
+"""What is observed, judged and shared: joins the feeds to the cost book and the breakers, and these to the store.
+
+Owns the once-a-second work and the way of a transition: to the other gateways, to the log, and to whoever ends what
+runs. Decides nothing itself. One event loop; nothing here is waited for by a request.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+import structlog
+
+from gateway.breaker.ledger import Transition
+from gateway.breaker.policy import BreakerPolicy
+from gateway.breaker.record import BreakerRecord, Kind
+from gateway.breaker.replica import ReplicaBreaker, ReplicaState, ReplicaTransition
+from gateway.breaker.transitions import Publish
+from gateway.breaker.trust import Trust
+from gateway.breaker.verdict import ProbeOffer
+from gateway.feed.running import RunningRequests
+from gateway.feed.scrape import EngineMetrics
+from gateway.feed.senses import ReplicaGone
+from gateway.feed.sources import ReplicaProgress
+from gateway.hookcost.costbook import CostBook
+from gateway.hookcost.observation import (
+    CompileObservation,
+    OffenceObservation,
+    RollupObservation,
+    StepObservation,
+)
+from gateway.routing.replica import Replica
+from gateway.state.store import Store
+
+log = structlog.get_logger("steplane.breaker")
+
+_TICK_S = 1.0
+_SHARE_EVERY = 2
+"""Ticks between two exchanges of the cost book with other gateways."""
+_AGE_EVERY = 60
+_COSTS = "cost"
+
+
+class Overseen(Protocol):
+    """One replica, as far as its breaker needs it."""
+
+    @property
+    def replica(self) -> Replica: ...
+    @property
+    def breaker(self) -> ReplicaBreaker: ...
+    @property
+    def last_read_at(self) -> float:
+        """Clock reading when a byte of a response last came."""
+
+
+class Oversight:
+    """See the module; a `SensesObserver`.
+
+    evict: what ends the running requests of a signature that has tripped; set by whoever runs them.
+    """
+
+    def __init__(
+        self, policy: BreakerPolicy, store: Store, running: RunningRequests, clock: Callable[[], float]
+    ) -> None:
+        self.book = CostBook(clock)
+        self.trust = Trust(policy, clock, time.time, self._happened)
+        self.store = store
+        self.evict: Callable[[str], None] = _nobody
+        self.transitions: dict[tuple[str, str, str], int] = {}
+        """By kind of key, state before and after: for metrics."""
+        self._running = running
+        self._clock = clock
+        self._replicas: dict[str, Overseen] = {}
+        self._advanced_s: dict[str, float] = {}
+        self._ticking: asyncio.Task[None] | None = None
+        self._leasing: set[asyncio.Task[None]] = set()
+
+    async def start(self, replicas: Iterable[Overseen]) -> None:
+        """Hear what other gateways know, and begin the once-a-second work."""
+        self._replicas = {each.replica.name: each for each in replicas}
+        await self.store.start()
+        for kind in Kind:
+            self.store.watch(kind.value, self._told)
+        self.store.watch_added(_COSTS, self._merge)
+        self._ticking = asyncio.create_task(self._tick(), name="oversight")
+
+    async def close(self) -> None:
+        """Stop; what was published is still sent."""
+        tasks = [*self._leasing, *([self._ticking] if self._ticking is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.store.close()
+
+    def offer(self, probe: ProbeOffer, request_id: str) -> None:
+        """Make a request the probe of its signature if no other gateway probes it; the request does not wait."""
+        task = asyncio.get_running_loop().create_task(self._lease(probe, request_id))
+        self._leasing.add(task)
+        task.add_done_callback(self._leasing.discard)
+
+    def replica_changed(self, replica: Replica, transition: ReplicaTransition) -> None:
+        """A replica's breaker went from one state to another."""
+        log.warning(
+            "replica_breaker",
+            pool=transition.pool,
+            replica=transition.replica,
+            before=transition.before.value,
+            after=transition.after.value,
+            reason=transition.reason,
+        )
+        key = ("replica", transition.before.value, transition.after.value)
+        self.transitions[key] = self.transitions.get(key, 0) + 1
+        match transition.after:
+            case ReplicaState.open:
+                replica.eject()
+            case ReplicaState.half_open:
+                replica.try_out(transition.trials)
+            case ReplicaState.closed:
+                replica.readmit()
+
+    # --- SensesObserver
+
+    def step(self, observation: StepObservation) -> None:
+        self.book.observe_step(observation)
+        self.trust.observe_step(observation)
+
+    def rollup(self, observation: RollupObservation) -> None:
+        self.book.observe_rollup(observation)
+        self.trust.observe_rollup(observation)
+
+    def compiled(self, observation: CompileObservation) -> None:
+        self.book.observe_compile(observation)
+        self.trust.observe_compile(observation)
+
+    def offence(self, observation: OffenceObservation) -> None:
+        self.trust.observe_offence(observation)
+
+    def progress(self, progress: ReplicaProgress) -> None:
+        self._advanced_s[progress.replica] = progress.advanced_s
+        overseen = self._replicas.get(progress.replica)
+        if overseen is not None and progress.steps:
+            # Without its hooks: what requests cost is not the replica's doing.
+            overseen.breaker.observe_step(progress.replica, max(0.0, progress.step_us - progress.hook_us))
+
+    def metrics(self, metrics: EngineMetrics) -> None:
+        """Sums that are nobody's: shown, not judged."""
+
+    def gone(self, gone: ReplicaGone) -> None:
+        log.warning("engine_gone", replica=gone.replica, running=len(gone.running))
+        here = [*gone.running, *gone.ended]
+        elsewhere = [
+            attempt for name in self._replicas if name != gone.replica for attempt in self._running.on_replica(name)
+        ]
+        self.trust.replica_died(gone.replica, here, elsewhere)
+
+    # --- inside
+
+    def _happened(self, transition: Transition) -> None:
+        """Of the breaker: a signature or tenant changed its state."""
+        record = transition.record
+        key = (record.kind.value, transition.before.value, record.state.value)
+        self.transitions[key] = self.transitions.get(key, 0) + 1
+        log.warning(
+            "breaker",
+            kind=record.kind.value,
+            key=record.key,
+            before=transition.before.value,
+            after=record.state.value,
+            cause=record.trip.cause.value if record.trip is not None else record.reason,
+            author=record.author or None,
+        )
+        if transition.publish is Publish.force:
+            self.store.force(record.kind.value, record.key, record.to_bytes())
+        elif transition.publish is Publish.advance:
+            self.store.advance(record.kind.value, record.key, transition.expected_version, record.to_bytes())
+        if transition.tripped and record.kind is Kind.signature:
+            self.evict(record.key)
+
+    def _told(self, key: str, version: int, value: bytes) -> None:
+        """Of the store: a record of any gateway."""
+        try:
+            record = BreakerRecord.from_bytes(value)
+        except ValueError as error:
+            log.error("record_unreadable", key=key, error=str(error))
+            return
+        self.trust.apply(version, record)
+
+    def _merge(self, signature: str, amounts: Mapping[str, float]) -> None:
+        self.book.merge(signature, amounts)
+
+    async def _lease(self, probe: ProbeOffer, request_id: str) -> None:
+        if await self.store.lease(probe.lease_key, probe.ttl_s):
+            self.trust.probe_leased(probe.signature, request_id)
+
+    async def _tick(self) -> None:
+        ticks = 0
+        while True:
+            await asyncio.sleep(_TICK_S)
+            ticks += 1
+            try:
+                self._work(ticks)
+            except Exception:
+                log.exception("oversight_failed")
+
+    def _work(self, ticks: int) -> None:
+        self.trust.tick()
+        breakers: dict[ReplicaBreaker, None] = {}
+        for name, overseen in self._replicas.items():
+            breakers[overseen.breaker] = None
+            progress_s = max(overseen.last_read_at, self._advanced_s.get(name, overseen.last_read_at))
+            overseen.breaker.observe_progress(name, overseen.replica.in_flight, progress_s)
+        for breaker in breakers:
+            breaker.tick()
+        if ticks % _SHARE_EVERY == 0:
+            for signature, amounts in self.book.export().items():
+                self.store.add(_COSTS, signature, amounts)
+        if ticks % _AGE_EVERY == 0:
+            self.book.age()
+
+
+def _nobody(signature: str) -> None:
+    """Nothing runs yet."""
