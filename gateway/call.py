@@ -63,12 +63,13 @@ class Terms:
 class Link:
     """How the data plane reaches a replica, and who is told what came of it."""
 
-    __slots__ = ("itl", "replica", "response_line", "terms", "upstream")
+    __slots__ = ("answers", "itl", "replica", "response_line", "terms", "upstream")
 
     def __init__(self, replica: Replica, upstream: Upstream, terms: Terms, itl: ReplicaItl | None = None) -> None:
         self.replica = replica
         self.upstream = upstream
         self.terms = terms
+        self.answers = terms.breaker.answers_of(replica.name)
         self.itl = itl
         """Set when the senses have begun."""
         self.response_line = b"x-steplane-replica: %b\r\n" % replica.name.encode()

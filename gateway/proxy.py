@@ -36,6 +36,7 @@ from gateway.wire.message import HANDLER_FAILED, Reply, error_reply
 log = structlog.get_logger("steplane.proxy")
 
 _MAX_ATTEMPTS: Final = 2
+_OK: Final = Outcome.ok
 _ID_ENDS: Final = [f"{number:03x}" for number in range(4096)]
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _LEFT_RUNNING = frozenset((FailureKind.first_byte_timeout, FailureKind.bad_response))
@@ -82,8 +83,11 @@ class Proxy:
         self._oversight = oversight
         self._blended = oversight.book.blended
         self._verdict_on = oversight.trust.verdict
+        self._barred = oversight.trust.barred_signatures
+        self._barred_tenants = oversight.trust.barred_tenants
         self._running = running
         self._run = running.add
+        self._drop = running.drop
         self._tenants = tenants
         self._loop = asyncio.get_running_loop()
         self._tally = tally
@@ -284,13 +288,16 @@ class Proxy:
             return
         predicted = classification.cost
         costly = predicted is not FREE and predicted.costly
-        cost = self._blended(classification)
-        if cost is not predicted:
-            classification = classification.priced(cost)
+        if costly:
+            cost = self._blended(classification)
+            if cost is not predicted:
+                classification = classification.priced(cost)
         tenant = tenant_of(exchange.head, door, self._tenants)
         call = Call(RouteRequest(door.method, door.path, classification), engine_id, tenant, costly)
         exchange.context = call
-        call.verdict = self._verdict_on(classification.signature, tenant, predicted)
+        signature = classification.signature
+        if signature in self._barred or tenant in self._barred_tenants:
+            call.verdict = self._verdict_on(signature, tenant, predicted)
         self._attempt(exchange, call)
 
     def _attempt(self, exchange: Exchange, call: Call, failure: Failure | None = None) -> None:
@@ -428,7 +435,7 @@ class Proxy:
         elif exchange.status >= 400 or call.features.stream:
             outcome = outcome_of_response(exchange.status, exchange.last_read)
         else:
-            outcome = Outcome.ok
+            outcome = _OK
         self._end_attempt(call, attempt, outcome)
 
     def _end_attempt(self, call: Call, attempt: Attempt, outcome: Outcome) -> None:
@@ -436,19 +443,26 @@ class Proxy:
         call.attempt = None
         link = attempt.link
         replica = link.replica
-        self._running.discard(attempt.rid, attempt)
         itl = link.itl
         if itl is not None and itl.on and attempt.exchange.buffered:
             itl.ended(attempt, attempt.gaps)
             attempt.exchange.on_read = None
-        link.terms.breaker.observe(replica.name, outcome, call.signature, attempt.received_s)
+        breaker = link.terms.breaker
+        if outcome is _OK and breaker.calm:
+            link.answers.answered += 1
+        else:
+            breaker.observe(replica.name, outcome, call.signature, attempt.received_s)
+        if attempt.rid is call.engine_id and not call.costly:
+            self._drop(attempt.rid, None)  # nobody will ask what it cost
+        else:
+            self._running.discard(attempt.rid, attempt)
         if call.costly:
             watched = attempt.watched and itl is not None and not itl.on
-            answered = outcome is Outcome.ok
+            answered = outcome is _OK
             self._oversight.trust.finished(call.engine_id, call.signature, answered=answered, watched=watched)
-        elif outcome is Outcome.ok and call.features.stream:
+        elif outcome is _OK and call.features.stream:
             seconds = attempt.exchange.first_byte_at - attempt.received_s
-            link.terms.breaker.observe_first_byte(replica.name, seconds, attempt.received_s)
+            breaker.observe_first_byte(replica.name, seconds, attempt.received_s)
         attempt.pool.release(replica, call.step_us, call.structured)
 
     def _abort(self, call: Call, replica: Replica) -> None:

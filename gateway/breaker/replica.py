@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol
 
 from gateway.breaker.culprit import Culprits
 from gateway.breaker.outcome import Outcome
@@ -126,6 +127,12 @@ class ReplicaTransition:
     trials: int = 0
 
 
+class Answers(Protocol):
+    """A count of answers of one replica."""
+
+    answered: int
+
+
 class _Member:
     """One replica. `answered` and `faults` are of this window and the one before."""
 
@@ -227,6 +234,15 @@ class ReplicaBreaker:
         return self._members[replica].state
 
     # --- what is observed
+
+    @property
+    def calm(self) -> bool:
+        """Nothing is wrong with any replica: an answer is no more than a count in `answers_of`."""
+        return self._calm
+
+    def answers_of(self, replica: str) -> Answers:
+        """Where whoever is in a hurry counts an answer while all is `calm`, instead of `observe`."""
+        return self._members[replica]
 
     def observe(self, replica: str, outcome: Outcome, signature: str = "", began_s: float = math.inf) -> None:
         """An attempt at a replica is over. Hot: an answer costs a count while nothing is wrong.

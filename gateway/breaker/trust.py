@@ -7,7 +7,7 @@ the limits (pools have them, observations bring them) nor what is done with a ve
 Hot: `verdict` of a request that is not quarantined is two look-ups.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 
 from gateway.breaker.audit import AuditLog
@@ -65,6 +65,16 @@ class Trust:
         if signature in self._barred or tenant in self._barred_tenants:
             return self._verdict(signature, tenant, predicted)
         return None
+
+    @property
+    def barred_signatures(self) -> Container[str]:
+        """Those for which `verdict` may say more than None; always the same container."""
+        return self._barred
+
+    @property
+    def barred_tenants(self) -> Container[str]:
+        """Those for which `verdict` may say more than None; always the same container."""
+        return self._barred_tenants
 
     def probe_leased(self, signature: str, request_id: str) -> bool:
         """The lease that a verdict offered was granted to this request: it is a probe from now on.
@@ -207,7 +217,10 @@ class Trust:
     # --- between gateways
 
     def apply(self, version: int, record: BreakerRecord) -> bool:
-        """What the store has under a key, our own included; any order and repetition does. True: something changed."""
+        """What the store has under a key, our own included; any order and repetition does. True: something changed.
+
+        The version is the store's; a `notify` that publishes may call this before it returns.
+        """
         return self._ledger.apply(version, record)
 
     # --- to look at
@@ -253,7 +266,7 @@ class Trust:
         return found
 
     def _of_barred(self, breaker: Breaker, now_s: float) -> Verdict | None:
-        if breaker.due_s <= now_s:
+        if breaker.until_s <= now_s:
             self._ledger.bring_up_to_date(breaker, now_s)
         record = breaker.record
         if record.state is State.closed:

@@ -24,6 +24,9 @@ class Attempt(Protocol):
 
     @property
     def origin(self) -> Origin: ...
+    @property
+    def costly(self) -> bool:
+        """`origin.costly`, without making an origin."""
 
 
 class Gaps:
@@ -75,7 +78,7 @@ class ReplicaItl:
     def began(self, attempt: Attempt, *, streams: bool) -> Gaps | None:
         """An attempt is sent to the replica. What to tell of its chunks; None: nothing."""
         self._count(attempt, 1)
-        if not streams or attempt.origin.costly or len(self._sampled) >= _MOST_SAMPLED:
+        if not streams or attempt.costly or len(self._sampled) >= _MOST_SAMPLED:
             return None
         gaps = Gaps(self)
         self._sampled.add(gaps)
@@ -116,13 +119,13 @@ class ReplicaItl:
         self._stretch = 0
 
     def _count(self, attempt: Attempt, change: int) -> None:
-        origin = attempt.origin
-        if not origin.costly:
+        if not attempt.costly:
             before = self._plain
             self._plain = after = max(0, before + change)
             if before.bit_length() != after.bit_length():
                 self._turn()
             return
+        origin = attempt.origin
         signature = origin.signature
         count = self._suspects.get(signature, 0) + change
         if count > 0:

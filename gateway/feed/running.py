@@ -39,16 +39,22 @@ class Running(Protocol):
     def received_s(self) -> float:
         """When it was sent to the replica, by the gateway's monotonic clock."""
 
+    @property
+    def costly(self) -> bool:
+        """`origin.costly`, without making an origin."""
+
 
 class RunningRequests:
     """A registry of attempts. All methods belong to one event loop.
 
     add(engine_id, attempt): it is being sent. Of two with the same id (clients may choose it) the later one counts.
+    drop(engine_id, None):   it has ended, and what it cost is no longer of interest: kept for no moment.
     """
 
     def __init__(self) -> None:
         self._running: dict[str, Running] = {}
         self.add: Callable[[str, Running], None] = self._running.__setitem__
+        self.drop: Callable[[str, None], Running | None] = self._running.pop
         self._ended: list[dict[str, Running]] = [{}]
         """Youngest first."""
         self._ended_now = self._ended[0]

@@ -24,6 +24,10 @@ class Attempt:
     origin: Origin
     received_s: float = 0.0
 
+    @property
+    def costly(self) -> bool:
+        return self.origin.costly
+
 
 def attempt(
     request_id: str = "q",
