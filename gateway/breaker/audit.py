@@ -35,4 +35,4 @@ class AuditLog:
     def entries(self, key: str | None = None) -> list[AuditEntry]:
         """All that are kept, newest first; of one signature or tenant if named."""
         found = [entry for ring in (self._of_people, self._of_breakers) for entry in ring if key in (None, entry.key)]
-        return sorted(found, key=lambda entry: entry.at, reverse=True)
+        return sorted(found, key=lambda entry: entry.at)[::-1]

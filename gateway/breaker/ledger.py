@@ -1,13 +1,12 @@
 """All breakers of this gateway, and how they change: by the table, by the clock, by hand, and by other gateways' word.
 
-Owns versions and what has not come back from the shared store yet; knows nothing of evidence. Every change goes out by
-`notify`, which says how it is to be published; what the store tells, one's own echoes included, comes in by `apply`.
+Knows nothing of evidence. Every change goes out by `notify`, which says how it is to be published; what the shared
+store tells, our own changes included, comes in by `apply`.
 
-How gateways agree. The store has one value and a rising version for each key; the highest version is the truth. What is
-forced lies on top of whatever was there; what is advanced lies on top of what it began from, or is lost. So another's
-word is taken when its version is higher than all that were heard of before, with one exception: as long as a forced
-word of our own has not come back, it is not known which of the two is on top. Ours stands until it comes back, and then
-the higher version counts; or until it must have been overtaken, because it doesn't come.
+How gateways agree. The store has one record and a rising version for each key, and the highest version is the truth.
+What is forced lies on top of whatever was there, and the store tells us so at once, whether or not the others can be
+reached; what is advanced lies on top of what it began from, or is lost. So a word is taken when its version is higher
+than all that were heard of before, and else it is old: a trip of our own is undone by nothing that came before it.
 """
 
 from collections.abc import Callable, Iterator
@@ -46,6 +45,11 @@ class Transition:
     expected_version: int
 
     @property
+    def ttl_s(self) -> float | None:
+        """How long the shared store must keep the record; None: for as long as it keeps records anyhow, some weeks."""
+        return _NEVER if self.record.state is State.pinned else None
+
+    @property
     def tripped(self) -> bool:
         """Whether what runs of it outside quarantine must be ended, or left, by the pool's policy."""
         return self.before is State.closed and self.record.state is not State.closed
@@ -80,9 +84,6 @@ class Ledger:
         if row is None:
             return False
         record = after(before, row, happening, self._policy)
-        if row.publish is Publish.force:
-            # It will lie on top of whatever the store holds by now.
-            breaker.unconfirmed, breaker.deferred = record, None
         self._place(breaker, record)
         self._tell(before, record, happening.event, row.publish, breaker.version)
         return True
@@ -111,22 +112,15 @@ class Ledger:
         """What the store has under a key, in any order and as often as it may come. True when it changed anything."""
         registry = self.of(record.kind)
         breaker = registry.find_or_new(record.key)
-        if record == breaker.unconfirmed:
-            breaker.unconfirmed = None
-            breaker.version = max(breaker.version, version)
-            deferred, breaker.deferred = breaker.deferred, None
-            if deferred is not None and deferred[0] > version:
-                return self._adopt(breaker, deferred[0], deferred[1])
-            registry.plan(breaker)
-            return False
         if version <= breaker.version:
             return False
-        if breaker.unconfirmed is None:
-            return self._adopt(breaker, version, record)
         breaker.version = version
-        breaker.deferred = (version, record, self._clock() + self._policy.confirm_s)
-        registry.plan(breaker)
-        return False
+        before = breaker.record
+        if record == before:
+            return False
+        self._place(breaker, record)
+        self._tell(before, record, None, Publish.none, version)
+        return True
 
     def tick(self) -> None:
         """What the passing of time does to those that nobody asks for."""
@@ -137,35 +131,21 @@ class Ledger:
 
     def bring_up_to_date(self, breaker: Breaker, now_s: float) -> None:
         """What the passing of time has done to one breaker."""
-        deferred = breaker.deferred
-        if deferred is not None and deferred[2] <= now_s:
-            breaker.unconfirmed = breaker.deferred = None
-            self._adopt(breaker, deferred[0], deferred[1])
-        if breaker.until_s > now_s:
-            self.of(breaker.record.kind).plan(breaker)
-            return
-        record = breaker.record
+        registry, record = self.of(breaker.record.kind), breaker.record
         if record.state is State.open and record.until is not None:
             # At the moment that the record names, not now: all gateways arrive at the same record.
             self.happen(breaker, Happening(Event.wait_over, record.until))
         elif record.state is State.half_open:
             last_s = max(breaker.asked_s, breaker.probe_due_s)
-            breaker.until_s = last_s + self._policy.probing.unasked_s
-            if breaker.until_s <= now_s:
+            until_s = last_s + self._policy.probing.unasked_s
+            if until_s <= now_s:
                 self.happen(breaker, Happening(Event.unasked, self._wall()))
             else:
-                self.of(record.kind).plan(breaker)
+                registry.plan(breaker, until_s)
+        elif record.state is State.closed:
+            registry.drop(breaker)
 
     # --- inside
-
-    def _adopt(self, breaker: Breaker, version: int, record: BreakerRecord) -> bool:
-        before = breaker.record
-        breaker.version = version
-        self._place(breaker, record)
-        if record == before:
-            return False
-        self._tell(before, record, None, Publish.none, version)
-        return True
 
     def _place(self, breaker: Breaker, record: BreakerRecord) -> None:
         registry = self.of(record.kind)
@@ -174,16 +154,19 @@ class Ledger:
             log.warning("breaker_let_go", kind=record.kind.value, key=gone.record.key, bound=self._policy.bounds.barred)
             self.happen(gone, Happening(Event.let_go, self._wall()))
         now_s, now = self._clock(), self._wall()
-        breaker.until_s = breaker.probe_due_s = _NEVER
+        until_s = breaker.probe_due_s = _NEVER
         if record.state is State.open and record.until is not None:
             # Wall clocks differ between machines: never wait for longer than the wait was.
             left_s = min(record.until - now, record.until - record.since)
-            breaker.until_s = now_s + max(0.0, left_s)
+            until_s = now_s + max(0.0, left_s)
         elif record.state is State.half_open and record.next_probe is not None:
             left_s = min(record.next_probe - now, self._policy.probing.max_s)
             breaker.probe_due_s = now_s + max(0.0, left_s)
-            breaker.until_s = breaker.probe_due_s + self._policy.probing.unasked_s
-        registry.plan(breaker)
+            until_s = breaker.probe_due_s + self._policy.probing.unasked_s
+        elif record.state is State.closed:
+            back_off = self._policy.back_off
+            until_s = now_s + min(back_off.forget_s, (record.trips + 1) * back_off.forgive_s)
+        registry.plan(breaker, until_s)
 
     def _tell(
         self, before: BreakerRecord, record: BreakerRecord, event: Event | None, publish: Publish, version: int

@@ -84,12 +84,15 @@ class BackOff:
     """How long a breaker stays open: `first_s`, times `factor` with each further trip, at most `max_s`.
 
     forgive_s: good behaviour that takes one trip back.
+    forget_s:  a closed breaker is forgotten when all trips are taken back, and after so long at the latest. Must be
+               less than the shared store keeps a record, whose versions begin anew after that.
     """
 
     first_s: float = 30.0
     factor: float = 2.0
     max_s: float = 3600.0
     forgive_s: float = 1800.0
+    forget_s: float = 7 * 86_400.0
 
     def wait_s(self, trips: int) -> float:
         """How long to stay open after so many trips; at least one."""
@@ -137,7 +140,7 @@ class Limits:
 class Bounds:
     """How much is kept in memory.
 
-    barred:   signatures (and tenants) that are open, half-open or pinned, about 1.5 KiB each. Beyond it the one that
+    barred:   signatures (and tenants) that are open, half-open or pinned, about 1 KiB each. Beyond it the one that
               nobody has asked for the longest time is let go, with a line in the log; never a pinned one.
     pinned:   of them; more are refused.
     closed:   closed ones whose trips are remembered.
@@ -159,7 +162,6 @@ class BreakerPolicy:
     quarantine_pool:  nothing that runs there trips anything, apart from probes.
     manual_limits:    what the probes of a signature are held to that somebody quarantined by hand.
     pinned_retry_s:   `Retry-After` of what is pinned: somebody has to release it.
-    confirm_s:        how long another gateway's word on a signature waits for the echo of our own.
     """
 
     quarantine_pool: str | None = "quarantine"
@@ -173,4 +175,3 @@ class BreakerPolicy:
     manual_limits: Limits = field(default_factory=Limits)
     bounds: Bounds = field(default_factory=Bounds)
     pinned_retry_s: float = 3600.0
-    confirm_s: float = 10.0

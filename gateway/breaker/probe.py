@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from gateway.breaker.policy import BreakerPolicy, Limits
-from gateway.breaker.record import BreakerRecord
+from gateway.breaker.record import BreakerRecord, State
 from gateway.breaker.trip import Cause, Trip
 
 
@@ -22,8 +22,9 @@ class Judgement(StrEnum):
 
 @dataclass(slots=True)
 class Probe:
-    """A running probe of a signature. Clock readings in seconds.
+    """A running probe. Clock readings in seconds.
 
+    asked_by:  the half-open record that wanted it.
     steps:     seen of it, by steps or roll-ups.
     unrolled:  of them, steps that the next roll-up will tell of again.
     over:      steps over the budget, of which `worst_us` is the dearest.
@@ -33,10 +34,8 @@ class Probe:
     watched:   its replica's feed was read all the while, so that what was not seen did not cost anything.
     """
 
-    signature: str
+    asked_by: BreakerRecord
     limits: Limits
-    trip: Trip | None
-    number: int
     began_s: float
     steps: int = 0
     unrolled: int = 0
@@ -71,26 +70,34 @@ class Probe:
         broke_off = self.ended_s is not None and not self.answered
         if broke_off:
             return Judgement.unclear
-        cause = self.trip.cause if self.trip is not None else None
+        trip = self.asked_by.trip
+        cause = trip.cause if trip is not None else None
         if cause is Cause.crash:
             enough = True  # the replica lives
         elif cause is Cause.compile:
             enough = self.compiled  # else the grammar was still cached, which says nothing
-        elif cause is Cause.slope and self.trip is not None:
-            enough = self.steps >= self.trip.count or (self.watched and self.steps == 0)
+        elif cause is Cause.slope and trip is not None:
+            enough = self.steps >= trip.count or (self.watched and self.steps == 0)
         else:
             enough = self.steps > 0 or self.compiled or self.watched
         return Judgement.good if enough else Judgement.unclear
 
+    def is_of(self, record: BreakerRecord) -> bool:
+        """Whether the record, of its signature, is still the one that waits for it."""
+        return record.state is State.half_open and (record.since, record.probes) == (
+            self.asked_by.since,
+            self.asked_by.probes,
+        )
+
     def held_to_its_pool(self, trip: Trip) -> Trip:
         """A trip of the probe itself, in terms of the pool where its like want to go."""
-        limits, compile_ms = self.limits, self.limits.compile_ms
+        last, limits = self.asked_by.trip, self.limits
         return replace(
             trip,
-            pool=self.trip.pool if self.trip is not None else "",
+            pool=last.pool if last is not None else "",
             budget_us=limits.budget_us,
             hard_limit_us=limits.hard_limit_us,
-            compile_limit_ms=compile_ms if compile_ms is not None else trip.compile_limit_ms,
+            compile_limit_ms=limits.compile_ms,
         )
 
 
@@ -112,7 +119,7 @@ class Probes:
         trip, limits = record.trip, self._policy.manual_limits
         if trip is not None:
             limits = Limits(trip.budget_us, trip.hard_limit_us, trip.compile_limit_ms)
-        self._by_request[request_id] = Probe(record.key, limits, trip, record.probes, now_s)
+        self._by_request[request_id] = Probe(record, limits, now_s)
         self._request_of[record.key] = request_id
         return True
 
@@ -127,7 +134,7 @@ class Probes:
     def end(self, request_id: str) -> None:
         """It has been judged."""
         probe = self._by_request.pop(request_id)
-        del self._request_of[probe.signature]
+        del self._request_of[probe.asked_by.key]
 
     def over(self, now_s: float) -> list[tuple[str, Probe]]:
         """Request id and probe of those that can be judged now."""

@@ -21,13 +21,11 @@ class Breaker:
     """One breaker as this gateway has it. Clock readings in seconds of the monotonic clock.
 
     version:     of the shared store, of the newest record heard from there.
-    until_s:     when its state ends without anybody's doing: the wait is over, or nobody has asked for long.
+    until_s:     when its state ends without anybody's doing: the wait is over, nobody has asked for long, or a closed
+                 one has behaved so well that it is forgotten.
     probe_due_s: from when on the next probe may run.
     asked_s:     when a request of it came last.
     offered_s:   when one was last offered as a probe.
-    unconfirmed: our own word, which the others must take and which has not come back from the store.
-    deferred:    another gateway's word meanwhile: its version, itself, and until when it waits. Ours may lie above it.
-    due_s:       when it is to be looked at next: the earlier of the two moments.
     """
 
     record: BreakerRecord
@@ -36,9 +34,6 @@ class Breaker:
     probe_due_s: float = _NEVER
     asked_s: float = -_NEVER
     offered_s: float = -_NEVER
-    unconfirmed: BreakerRecord | None = None
-    deferred: tuple[int, BreakerRecord, float] | None = None
-    due_s: float = _NEVER
 
 
 class Registry:
@@ -93,24 +88,27 @@ class Registry:
         self.barred[key] = breaker
         return self._longest_unasked(breaker) if len(self.barred) > self._bounds.barred else None
 
-    def plan(self, breaker: Breaker) -> None:
-        """Have `due` return the breaker when something is to be done, instead of when it was planned before."""
-        due_s = breaker.until_s if breaker.deferred is None else min(breaker.until_s, breaker.deferred[2])
-        breaker.due_s = due_s
-        if due_s == _NEVER:
+    def drop(self, breaker: Breaker) -> None:
+        """Forget a closed one."""
+        del self._closed[breaker.record.key]
+
+    def plan(self, breaker: Breaker, until_s: float) -> None:
+        """Have `due` return the breaker at `until_s`, instead of when it was planned before."""
+        breaker.until_s = until_s
+        if until_s == _NEVER:
             return
-        heapq.heappush(self._agenda, (due_s, next(self._entries), breaker))
+        heapq.heappush(self._agenda, (until_s, next(self._entries), breaker))
         if len(self._agenda) > 4 * (len(self.barred) + len(self._closed)) + 1024:
-            current = {id(entry[2]): entry for entry in self._agenda if entry[0] == entry[2].due_s}
+            current = {id(entry[2]): entry for entry in self._agenda if entry[0] == entry[2].until_s}
             self._agenda = sorted(current.values())
 
     def due(self, now_s: float, at_most: int) -> list[Breaker]:
-        """Those whose time has come; not planned any more."""
+        """Those whose time has come; they are not planned any more."""
         found: list[Breaker] = []
         while self._agenda and len(found) < at_most and self._agenda[0][0] <= now_s:
-            due_s, _, breaker = heapq.heappop(self._agenda)
-            if due_s == breaker.due_s:
-                breaker.due_s = _NEVER
+            until_s, _, breaker = heapq.heappop(self._agenda)
+            if until_s == breaker.until_s and self.find(breaker.record.key) is breaker:
+                breaker.until_s = _NEVER
                 found.append(breaker)
         return found
 

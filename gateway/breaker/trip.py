@@ -65,7 +65,6 @@ def trip_by(
     count: int = 1,
     window_s: float = 0.0,
     hook: str | None = None,
-    compile_limit_ms: float | None = None,
 ) -> Trip:
     """The trip that the request of `origin` brought about at `at` (wall clock)."""
     return Trip(
@@ -83,5 +82,4 @@ def trip_by(
         origin.request_id,
         origin.budget_us,
         origin.hard_limit_us,
-        compile_limit_ms,
     )

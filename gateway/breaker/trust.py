@@ -53,6 +53,8 @@ class Trust:
         self._crashes = CrashWatch(policy.crash, policy.bounds.evidence)
         self._tenant_trips = TenantTrips(policy.escalation)
         self._probes = Probes(policy)
+        self._compile_limits: dict[str, float] = {}
+        """By pool, as last heard: for the probes of what tripped by something else."""
 
     # --- before a request is routed
 
@@ -123,6 +125,8 @@ class Trust:
     def observe_compile(self, observation: CompileObservation) -> None:
         """The engine compiled a request's grammar, or gave up."""
         origin, limit_ms, compile_ms = observation.origin, observation.limit_ms, observation.compile_ms
+        if limit_ms is not None:
+            self._compile_limits[origin.pool] = limit_ms
         if origin.signature in self._barred:
             probe = self._probes.find(origin.request_id)
             if probe is not None:
@@ -130,10 +134,9 @@ class Trust:
                 limit_ms = probe.limits.compile_ms if probe.limits.compile_ms is not None else limit_ms
                 if limit_ms is not None and compile_ms > limit_ms:
                     trip = trip_by(origin, self._wall(), Cause.compile, compile_ms, limit_ms, unit="ms")
-                    self._fail_probe(origin, probe, replace(trip, compile_limit_ms=limit_ms))
+                    self._fail_probe(origin, probe, trip)
         elif limit_ms is not None and compile_ms > limit_ms and self._may_trip(origin):
-            trip = trip_by(origin, self._wall(), Cause.compile, compile_ms, limit_ms, unit="ms")
-            self._trip(origin, replace(trip, compile_limit_ms=limit_ms))
+            self._trip(origin, trip_by(origin, self._wall(), Cause.compile, compile_ms, limit_ms, unit="ms"))
 
     def observe_offence(self, observation: OffenceObservation) -> None:
         """The engine's own watchdog named a request."""
@@ -297,7 +300,9 @@ class Trust:
 
     def _trip(self, origin: Origin, trip: Trip) -> None:
         self._slopes.forget(origin.request_id)
-        self._ledger.happen(self._ledger.signatures.find_or_new(origin.signature), Happening(Event.trip, trip.at, trip))
+        trip = replace(trip, compile_limit_ms=self._compile_limits.get(origin.pool))
+        breaker = self._ledger.signatures.find_or_new(origin.signature)
+        self._ledger.happen(breaker, Happening(Event.trip, trip.at, trip))
 
     def _happened(self, transition: Transition) -> None:
         """Of the ledger: what a transition means to the evidence; then it goes out."""
@@ -374,10 +379,8 @@ class Trust:
 
     def _half_open(self, probe: Probe) -> Breaker | None:
         """The breaker that waits for this probe; None when it has gone on without it."""
-        breaker = self._barred.get(probe.signature)
-        if breaker is None or breaker.record.state is not State.half_open or breaker.record.probes != probe.number:
-            return None
-        return breaker
+        breaker = self._barred.get(probe.asked_by.key)
+        return breaker if breaker is not None and probe.is_of(breaker.record) else None
 
 
 def _dearest(observation: StepObservation) -> str | None:

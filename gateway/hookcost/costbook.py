@@ -145,6 +145,7 @@ class CostBook:
         # Which of the kinds were told already is not known: the rest is like the whole.
         share = left_us / observation.sum_us if observation.sum_us > 0.0 else 0.0
         kinds = {kind: kind_us * share for kind, kind_us in observation.kinds.items()}
+        # The dearest is among those that were told, if any were.
         largest_us = observation.max_us if steps == 0 else left_us / left
         self._add_steps(origin.signature, left, left_us, largest_us, kinds)
 
@@ -194,7 +195,7 @@ class CostBook:
                 entry.max_us = max(entry.max_us, upper_bound(bucket))
 
     def age(self) -> int:
-        """Forget the signatures of which decay has left less than half a step, and say how many; call it each minute."""
+        """Forget signatures of which decay has left less than half a step, and say how many; call it each minute."""
         now_s = self._clock()
         gone = 0
         for entry in self._stale(now_s):

@@ -5,12 +5,15 @@ from collections.abc import Iterable
 
 _PER_OCTAVE = 4
 _HIGHEST = 40 * _PER_OCTAVE
-"""2^40 µs are twelve days."""
+_MOST = 2.0**40
+"""Twelve days; all that is longer is in one bucket."""
 
 
 def bucket_of(value: float) -> int:
     """The bucket of a duration in µs: 0 up to 1 µs, then four to each doubling."""
-    return 0 if value <= 1.0 else min(_HIGHEST, math.ceil(math.log2(value) * _PER_OCTAVE))
+    if value <= 1.0:
+        return 0
+    return _HIGHEST if value >= _MOST else math.ceil(math.log2(value) * _PER_OCTAVE)
 
 
 def upper_bound(bucket: int) -> float:

@@ -179,7 +179,7 @@ def compiled(world) -> None:
 @pytest.mark.parametrize(
     ("cause", "seen", "end", "good"),
     [
-        # how it tripped, what is seen of the probe, how it ends (answered, watched), whether that is good (else unclear)
+        # how it tripped, what is seen of the probe, how it ends (answered, watched), whether that is good, not unclear
         (Cause.hard_limit, rolled(1), (True, False), True),
         (Cause.hard_limit, compiled, (True, False), True),
         (Cause.hard_limit, nothing, (True, False), False),
@@ -261,6 +261,25 @@ def test_the_death_of_a_replica_on_which_it_had_run_for_long_is_not_its_doing(wo
     world.end_probe("p", answered=False)
 
     assert (world.state(), world.told[-1].record.probes) == (State.half_open, 1)
+
+
+def test_the_compile_limit_of_its_pool_holds_for_what_tripped_by_its_steps(world) -> None:
+    world.compile(5.0)
+    world.half_open()
+    world.begin_probe("p")
+    world.compile(501.0, limit_ms=None, **QUARANTINE)
+
+    assert (world.state(), world.verdict().record.trip.cause) == (State.open, Cause.compile)
+
+
+def test_a_probe_of_an_earlier_time_is_not_taken_for_one_of_now(world) -> None:
+    world.half_open()
+    world.begin_probe("p")
+    world.trust.add(Kind.signature, "s1-a", "kim", "not now", wait_s=5.0)
+    world.pass_time(6.0)
+    world.step(1e9, **QUARANTINE)
+
+    assert (world.state(), world.verdict().record.probes) == (State.half_open, 0)
 
 
 def test_what_a_person_added_is_held_to_the_limits_for_that(make_world) -> None:
