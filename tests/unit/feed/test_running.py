@@ -112,6 +112,16 @@ def test_of_two_with_the_same_id_the_end_of_one_is_not_the_end_of_the_other() ->
     assert len(running) == 0
 
 
+def test_an_attempt_that_is_dropped_is_forgotten_at_once() -> None:
+    running = RunningRequests()
+    mine = attempt()
+    running.add(ID, mine)
+    assert running.drop(ID, None) is mine
+    assert running.drop(ID, None) is None
+    assert running.find(ID, REPLICA) is None
+    assert len(running) == 0
+
+
 def test_running_requests_of_a_signature_come_with_the_ids_to_abort() -> None:
     running = RunningRequests()
     mine, other = attempt("1", "s1-bad"), attempt("2", "s1-good")
