@@ -329,3 +329,51 @@ async def test_without_a_step_feed_the_engines_own_metrics_are_read() -> None:
             await asking
     finally:
         end(process)
+
+
+async def test_without_a_step_feed_only_who_slows_plain_streams_is_blamed() -> None:
+    port = free_port()
+    process = launched(port, "--feed", "off")
+    try:
+        async with (
+            stage(port) as on,
+            httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_S) as client,
+        ):
+            clock = asyncio.get_running_loop().time
+            itl = on.senses.itl(REPLICA)
+            assert itl is not None
+
+            async def streams(rid: str) -> None:
+                plain = attempt(rid, "s1-plain", costly=False)
+                gaps = itl.began(plain, streams=True)
+                assert gaps is not None
+                body = {"rid": rid, "stream": True, "ignore_eos": True, "max_tokens": 20_000, "prompt": "tell me"}
+                async with client.stream("POST", "/v1/completions", json=body) as reply:
+                    async for _ in reply.aiter_bytes():
+                        gaps.chunk(clock())
+                itl.ended(plain, gaps)
+
+            async def suspects(signature: str, count: int, **body: Any) -> None:
+                attempts = [attempt(f"{signature}-{clock()}-{number}", signature) for number in range(count)]
+                for each in attempts:
+                    assert itl.began(each, streams=False) is None
+                await asyncio.gather(*(on.ask(each, max_tokens=60, **body) for each in attempts))
+                for each in attempts:
+                    itl.ended(each, None)
+
+            async def rests() -> None:
+                await until(lambda: itl.period is not None and len(itl.period.gaps) >= 30)
+
+            plain = [asyncio.create_task(streams(f"plain-{number}")) for number in range(3)]
+            while not on.told.steps:
+                await rests()
+                await suspects("s1-bomb", 3, ebnf=BOMB)
+                await rests()
+                await suspects("s1-cake", 1, stop=["@@never@@"])
+            assert {seen.origin.signature for seen in on.told.steps} == {"s1-bomb"}
+            assert all(seen.kinds == {"itl": seen.own_us} for seen in on.told.steps)
+            for number in range(3):
+                await on.post("/abort_request", rid=f"plain-{number}")
+            await asyncio.gather(*plain)
+    finally:
+        end(process)
