@@ -35,39 +35,36 @@ class Link:
     """Calls scripts and hears messages. Raises `FAILURES`; after the first one it is to be closed, unless
     `is_refusal`."""
 
-    def __init__(
-        self, client: Redis | RedisCluster, pubsub: PubSub, others: Sequence[Redis], subscribe_timeout_s: float
-    ) -> None:
-        """`others`: clients that serve these two, to be closed with them."""
+    def __init__(self, client: Redis | RedisCluster, pubsub: PubSub, others: Sequence[Redis], timeout_s: float) -> None:
+        """`others`: clients that serve these two, to be closed with them. `timeout_s`: for each exchange."""
         self._client = client
         self._pubsub = pubsub
         self._others = others
-        self._subscribe_timeout_s = subscribe_timeout_s
+        self._timeout_s = timeout_s
 
     async def call(self, script: Script, keys: Sequence[bytes], arguments: Sequence[bytes | str | int | float]) -> Any:
         """Run a script; all keys lie in one slot."""
         try:
-            return await self._client.execute_command("EVALSHA", script.sha, len(keys), *keys, *arguments)
+            return await self._say("EVALSHA", script.sha, len(keys), *keys, *arguments)
         except NoScriptError:
-            return await self._client.execute_command("EVAL", script.source, len(keys), *keys, *arguments)
+            return await self._say("EVAL", script.source, len(keys), *keys, *arguments)
 
     async def scan(self, key: bytes, cursor: int) -> tuple[int, dict[bytes, bytes]]:
         """A page of a hash, and the cursor of the next one; 0 after the last."""
-        page: tuple[int, dict[bytes, bytes]] = await self._client.execute_command(
-            "HSCAN", key, cursor, "COUNT", _SCAN_PAGE
-        )
+        page: tuple[int, dict[bytes, bytes]] = await self._say("HSCAN", key, cursor, "COUNT", _SCAN_PAGE)
         return page
 
     async def changed_since(self, key: bytes, score: float, offset: int, limit: int) -> list[tuple[bytes, float]]:
         """A page of a sorted set from `score` on: members and scores."""
-        page: list[tuple[bytes, float]] = await self._client.execute_command(
-            "ZRANGEBYSCORE", key, score, "+inf", "WITHSCORES", "LIMIT", offset, limit, withscores=True
+        options = ("WITHSCORES", "LIMIT", offset, limit)
+        page: list[tuple[bytes, float]] = await self._say(
+            "ZRANGEBYSCORE", key, score, "+inf", *options, withscores=True
         )
         return page
 
     async def subscribe(self, channel: bytes) -> None:
         """Hear messages from now on: all that are published after this returns."""
-        async with asyncio.timeout(self._subscribe_timeout_s):
+        async with asyncio.timeout(self._timeout_s):
             await self._pubsub.subscribe(channel)
             while await self._pubsub.get_message(timeout=None) is None:
                 pass
@@ -89,41 +86,49 @@ class Link:
                 # It is being thrown away: how it breaks doesn't matter.
                 continue
 
+    async def _say(self, *command: bytes | str | int | float, **options: Any) -> Any:
+        async with asyncio.timeout(self._timeout_s):
+            answer = await self._client.execute_command(*command, **options)
+        # Where the package waits with asyncio.wait_for, Python 3.11 may lose a cancellation.
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
+        return answer
+
 
 async def open_link(options: RedisOptions) -> Link:
     """A link that is made as it is used; only a cluster is asked now for its nodes. Raises `FAILURES`."""
     address = options.address
     settings = _settings(options, address)
-    # Who listens may have to wait for a long time.
-    listening = settings | {"socket_timeout": None}
     client: Redis
-    listener: Redis
     match address.topology:
         case Topology.cluster:
             nodes = [ClusterNode(host, port) for host, port in address.hosts]
             cluster = RedisCluster(startup_nodes=nodes, **settings)
             try:
-                await cluster.initialize()
+                async with asyncio.timeout(options.timeout_s):
+                    await cluster.initialize()
             except BaseException:
                 await cluster.aclose()
                 raise
             # Any node passes on what is published at any other.
             node = cluster.get_random_node()
-            listener = Redis(host=node.host, port=int(node.port), **listening)
+            listener = Redis(host=node.host, port=int(node.port), **settings)
             return Link(cluster, listener.pubsub(), [listener], options.timeout_s)
         case Topology.sentinel:
-            own = {"username": options.sentinel_username, "password": options.sentinel_password}
+            own: dict[str, Any] = {"username": options.sentinel_username, "password": options.sentinel_password}
+            # They are asked one after the other; the last one must still have its turn in time.
+            own |= {"socket_timeout": options.timeout_s / (len(address.hosts) + 1)}
+            own |= {"socket_connect_timeout": own["socket_timeout"]}
             sentinel = Sentinel(address.hosts, sentinel_kwargs=settings | own)  # type: ignore[no-untyped-call]
             client = sentinel.master_for(address.service, db=address.db, **settings)
-            listener = sentinel.master_for(address.service, db=address.db, **listening)
-            return Link(client, listener.pubsub(), [listener, *sentinel.sentinels], options.timeout_s)
+            return Link(client, client.pubsub(), sentinel.sentinels, options.timeout_s)
         case Topology.unix:
-            where: dict[str, Any] = {"unix_socket_path": address.path, "db": address.db}
+            client = Redis(unix_socket_path=address.path, db=address.db, **settings)
         case Topology.single:
             host, port = address.hosts[0]
-            where = {"host": host, "port": port, "db": address.db}
-    client, listener = Redis(**where, **settings), Redis(**where, **listening)
-    return Link(client, listener.pubsub(), [listener], options.timeout_s)
+            client = Redis(host=host, port=port, db=address.db, **settings)
+    return Link(client, client.pubsub(), [], options.timeout_s)
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -136,7 +141,8 @@ def _settings(options: RedisOptions, address: Address) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "username": options.username if options.username is not None else address.username,
         "password": _password(options.password_file) or options.password or address.password,
-        "socket_timeout": options.timeout_s,
+        # Each exchange has a deadline as a whole; who listens has none.
+        "socket_timeout": None,
         "socket_connect_timeout": options.timeout_s,
         "socket_keepalive": True,
         "client_name": "steplane",

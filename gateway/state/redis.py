@@ -64,7 +64,8 @@ class RedisStore:
         """Connect, and go on connecting in the background where that doesn't succeed within a moment."""
         self._task = asyncio.create_task(self._run(), name="shared state")
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._caught_up.wait(), self._options.start_wait_s)
+            async with asyncio.timeout(self._options.start_wait_s):
+                await self._caught_up.wait()
 
     async def close(self) -> None:
         """Publish what waits, within the time of one exchange, and disconnect."""
@@ -72,7 +73,8 @@ class RedisStore:
             return
         if self._session is not None:
             with suppress(*FAILURES):
-                await asyncio.wait_for(self._session.flush(), self._options.timeout_s)
+                async with asyncio.timeout(self._options.timeout_s):
+                    await self._session.flush()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
@@ -119,7 +121,8 @@ class RedisStore:
             return False
         lease = Lease(key, self._knowledge.new_token(), self._clock() + ttl_s)
         try:
-            granted = await asyncio.wait_for(session.lease(lease, ttl_s), self._options.lease_timeout_s)
+            async with asyncio.timeout(self._options.lease_timeout_s):
+                granted = await session.lease(lease, ttl_s)
         except FAILURES:
             # Redis may grant it yet. Nobody shall wait for the end of a lease that nobody uses.
             self._leases.doubtful(lease)

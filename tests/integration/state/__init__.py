@@ -1,0 +1,1 @@
+"""The store that gateways share, on a real Redis."""
