@@ -160,15 +160,6 @@ class Oversight:
         record = transition.record
         key = (record.kind.value, transition.before.value, record.state.value)
         self.transitions[key] = self.transitions.get(key, 0) + 1
-        log.warning(
-            "breaker",
-            kind=record.kind.value,
-            key=record.key,
-            before=transition.before.value,
-            after=record.state.value,
-            cause=record.trip.cause.value if record.trip is not None else record.reason,
-            author=record.author or None,
-        )
         if transition.publish is Publish.force:
             self.store.force(record.kind.value, record.key, record.to_bytes())
         elif transition.publish is Publish.advance:

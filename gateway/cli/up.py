@@ -30,7 +30,7 @@ async def _up(config: Config, data: Address, admin: Address) -> int:
     hint = f"stop what uses {data} or {admin}, or choose others with --port and --admin-port"
     with Stop() as stop:
         async with (
-            Simulators(list(config.pools), stop.at_once, ("--model-name", _MODEL)) as simulators,
+            Simulators(list(config.pools), stop.at_once, ("--model-name", _MODEL, "--feed", "auto")) as simulators,
             # Before the processes start: a port that is taken shows at once.
             running(_with_replicas(config, simulators.all, data, admin), stop, hint) as gateway,
         ):
