@@ -92,28 +92,14 @@ class AdmissionQueue:
         answer to give now. None: it waits; one of its callbacks will be called, or cancel it.
         """
         now_s = self._clock()
+        reserved = self._reserved
+        outcome = self._seat(ticket, now_s)
         if self._lanes:
-            self._reserve(now_s, ticket.priority)
-            replica = self.pool.find(ticket.step_us, ticket.structured, ticket.excluded)
-            if replica is not None:
-                self._lanes.charge(ticket)
-                self.pool.book(replica, ticket.step_us, ticket.structured)
-                return replica
-        if not self.pool.can_serve(ticket.excluded):
-            self.homeless += 1
-            return self._homeless()
-        if len(self._lanes) >= self.policy.queue:
-            surplus = self._lanes.surplus(ticket)
-            self.full += 1
-            if surplus is ticket:
-                return self._full(now_s)
-            self._decide(surplus, self._full(now_s))
-            self._take_out(surplus)
-            self._enter(ticket, now_s)
-            self._settle(surplus)
-        else:
-            self._enter(ticket, now_s)
-        outcome, ticket.outcome = ticket.outcome, None
+            self._reserve(now_s)
+        if reserved is not None and reserved is not self._reserved:
+            self._offer(reserved)
+        if outcome is None:
+            outcome, ticket.outcome = ticket.outcome, None
         self._tell()
         return outcome
 
@@ -213,6 +199,30 @@ class AdmissionQueue:
             self._reserved = self._holder = None
 
     # --- coming and going
+
+    def _seat(self, ticket: Ticket, now_s: float) -> Replica | Rejection | None:
+        """Find a newcomer room that nobody else can use, or a place in the queue, or neither."""
+        if self._lanes:
+            self._reserve(now_s, ticket.priority)
+            replica = self.pool.find(ticket.step_us, ticket.structured, ticket.excluded)
+            if replica is not None:
+                self._lanes.charge(ticket)
+                self.pool.book(replica, ticket.step_us, ticket.structured)
+                return replica
+        if not self.pool.can_serve(ticket.excluded):
+            self.homeless += 1
+            return self._homeless()
+        if len(self._lanes) >= self.policy.queue:
+            surplus = self._lanes.surplus(ticket)
+            self.full += 1
+            if surplus is ticket:
+                return self._full(now_s)
+            self._decide(surplus, self._full(now_s))
+            self._take_out(surplus)
+            if surplus is self._holder:
+                self._unreserve()
+        self._enter(ticket, now_s)
+        return None
 
     def _enter(self, ticket: Ticket, now_s: float) -> None:
         self._numbers += 1

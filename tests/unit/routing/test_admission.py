@@ -302,6 +302,21 @@ def test_a_higher_priority_goes_first_and_is_in_no_reservations_way() -> None:
     assert list(desk.waiting) == ["low", "x"]
 
 
+def test_a_reservation_is_back_when_a_higher_priority_has_gone_past_it() -> None:
+    desk = Desk(reserve_after_s=2)
+    desk.ask("a", 20)
+    desk.ask("big", 4000)
+    desk.clock.pass_s(3)
+    desk.ask("small", 20)
+    assert list(desk.waiting) == ["big", "small"]
+
+    desk.ask("urgent", 20, priority=1)
+    desk.ask("late", 20)
+
+    assert (list(desk.running), list(desk.waiting)) == (["a", "urgent"], ["big", "small", "late"])
+    assert desk.queue.snapshot()["reserved"] == "r0"
+
+
 def test_priorities_go_in_their_order_and_equals_in_order_of_coming() -> None:
     desk = Desk()
     desk.ask("first", 1000)
