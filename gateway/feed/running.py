@@ -24,7 +24,8 @@ _RECENT = 2
 # of prompts, `-INDEX` around (entrypoints/openai), and eight random digits come last (v1/engine/input_processor.py).
 _VLLM = re.compile(r"(?:\d+_)?(?:chatcmpl|cmpl)-(?P<id>.+?)(?:-[0-9a-f]{8})?$")
 _VLLM_INDEX = re.compile(r"[-_]\d+$")
-# SGLang 0.5.23: the prompts of one body run as `ID_0`, `ID_1`, …
+# SGLang 0.5.23: the prompts of one body run as `ID_0`, `ID_1`, …, and samples as `ID_0_N`: by our plugin
+# (replica/sglang/samples.py), without which their ids are random and what they cost is nobody's.
 _BATCH_INDEX = re.compile(r"_\d+$")
 
 
@@ -125,4 +126,7 @@ def owners(rid: str) -> Iterator[str]:
         # The eight digits may be the id's own: an engine can be told to add none.
         yield rid[vllm.start("id") :]
     elif _BATCH_INDEX.search(rid):
-        yield _BATCH_INDEX.sub("", rid)
+        owner = _BATCH_INDEX.sub("", rid)
+        yield owner
+        if _BATCH_INDEX.search(owner):
+            yield _BATCH_INDEX.sub("", owner)

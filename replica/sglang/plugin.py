@@ -19,7 +19,7 @@ from replica.attachment import attach
 from replica.feed.process import EngineName
 from replica.recorder.recorder import StepRecorder, silent_recorder
 from replica.settings import Listen, ReplicaSettings, beside, read_settings
-from replica.sglang import backend
+from replica.sglang import backend, samples
 from replica.sglang.endings import Endings
 from replica.sglang.grammars import GrammarTimers
 from replica.sglang.polling import GrammarPolling
@@ -198,11 +198,17 @@ def register() -> None:
 
 def _register() -> None:
     backend.offer()
-    if _SCHEDULER not in sys.modules:
-        # The launcher before it parses its arguments, the detokenizer: no step thread here.
-        return
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
+    if _SCHEDULER not in sys.modules:
+        # The launcher before it parses its arguments, the detokenizer: no step thread here.
+        target = Target(samples.RESOLVED, ("self",), "samples", samples.resolved)
+        problem = find_problem(target)
+        if problem is None:
+            HookRegistry.register(target.name, target.hook, HookType.AROUND)
+        else:
+            log.warning("steplane: %s", problem)
+        return
     backend.register(read_settings(os.environ, Listen("127.0.0.1", 0)))
     Instrument(os.environ).install(lambda name, hook: HookRegistry.register(name, hook, HookType.AROUND))
 

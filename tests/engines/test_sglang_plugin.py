@@ -130,6 +130,17 @@ def test_whoever_costs_is_named_and_plain_requests_are_not(engine: Engine) -> No
     assert summary["lost"] == 0
 
 
+def test_samples_are_known_by_the_id_of_their_request(engine: Engine) -> None:
+    reply = engine.chat("sampled", n=3, stop=["@@never@@"]).json()
+    assert len(reply["choices"]) == 3
+    fields = {"rid": "several", "text": ["word", "words"], "sampling_params": {"n": 2, "stop": ["@@never@@"]}}
+    httpx.post(f"{engine.url}/generate", json=fields, timeout=120).raise_for_status()
+    named = [offender["rid"] for offender in engine.summary()["offenders"]]
+    # One more of each may have filled the prefix cache.
+    for prompt, samples in (("sampled_0_", 3), ("several_0_", 2), ("several_1_", 2)):
+        assert samples <= sum(rid.startswith(prompt) for rid in named) <= samples + 1
+
+
 def test_the_hooks_of_requests_add_up_to_the_hooks_of_the_step(engine: Engine) -> None:
     schema = {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}
     steps: list[dict[str, Any]] = []

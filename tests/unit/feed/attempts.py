@@ -28,10 +28,6 @@ class Attempt:
     def costly(self) -> bool:
         return self.origin.costly
 
-    @property
-    def costly(self) -> bool:
-        return self.origin.costly
-
 
 def attempt(
     request_id: str = "q",

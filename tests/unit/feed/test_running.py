@@ -15,6 +15,8 @@ ID = "a1b2c3d4e5f6-00000000000a"
         # SGLang: prompts of a batch.
         (ID, f"{ID}_0", True),
         (ID, f"{ID}_17", True),
+        (ID, f"{ID}_0_17", True),
+        (ID, f"{ID}_0_1_2", False),
         (ID, f"{ID}_", False),
         (ID, f"{ID}_x", False),
         (ID, ID[:-1], False),

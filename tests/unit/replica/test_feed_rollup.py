@@ -102,6 +102,7 @@ def test_a_rollup_of_very_many_requests_is_full_early() -> None:
         ({f"r{number}x": 50.0 for number in range(10)}, set()),
         # The sequences of one request count together, however its engine names them.
         ({"a_0": 60.0, "a_1": 60.0, "b_0": 60.0}, {"a_0", "a_1"}),
+        ({"a_0_7": 60.0, "a_1_8": 60.0}, {"a_0_7", "a_1_8"}),
         ({"0_chatcmpl-a-0123abcd": 60.0, "1_chatcmpl-a-0123abcd": 60.0, "b": 1.0}, None),
         ({"cmpl-a-0-0123abcd": 60.0, "cmpl-a-1-99999999": 60.0}, {"cmpl-a-0-0123abcd", "cmpl-a-1-99999999"}),
         ({"12ab34cd56ef-0000000000a1": 60.0, "12ab34cd56ef-0000000000a2": 60.0}, set()),
