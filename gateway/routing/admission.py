@@ -39,7 +39,8 @@ class Timer(Protocol):
 class AdmissionPolicy:
     """How requests of a pool may wait.
 
-    queue:           tickets at most; 0: nobody waits. A waiting request holds its body and a connection.
+    queue:           tickets at most; 0: nobody waits. Each holds its body and a connection, and up to 30 ns whenever a
+                     request ends.
     max_wait_s:      the longest wait; below the usual timeouts of clients, so that they are told before they leave.
     reserve_after_s: how long a ticket is passed over by smaller ones before a replica is reserved for it.
     """
