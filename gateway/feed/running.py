@@ -25,7 +25,7 @@ _RECENT = 2
 _VLLM = re.compile(r"(?:\d+_)?(?:chatcmpl|cmpl)-(?P<id>.+?)(?:-[0-9a-f]{8})?$")
 _VLLM_INDEX = re.compile(r"[-_]\d+$")
 # SGLang 0.5.23: the prompts of one body run as `ID_0`, `ID_1`, …, and samples as `ID_0_N`: by our plugin
-# (replica/sglang/samples.py), without which their ids are random and what they cost is nobody's.
+# (replica/sglang/requestids.py), without which their ids are random and what they cost is nobody's.
 _BATCH_INDEX = re.compile(r"_\d+$")
 
 

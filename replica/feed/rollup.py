@@ -20,7 +20,7 @@ from replica.recorder.records import HookKind, StepRecord
 _WORKED = 0.25
 # Short requests by the thousand make a line early, before it gets long.
 _MOST_REQUESTS = 256
-# SGLang: `ID_0` for prompts, `ID_0000000007` or `ID_0_0000000007` for samples (replica/sglang/samples.py).
+# SGLang: `ID_0` for prompts, `ID_0000000007` or `ID_0_0000000007` for samples (replica/sglang/requestids.py).
 # vLLM: `ID-0-12345678` for prompts, `0_ID-12345678` for samples.
 _SEQUENCE = re.compile(r"^\d+_|(?:(?:_\d+){1,2}|-\d+-[0-9a-f]{8})$")
 

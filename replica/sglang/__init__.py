@@ -4,7 +4,7 @@
     timers     the hooks around the scheduler's functions
     grammars   timers on single grammar objects
     shares     who pays for work that is done for several requests at once
-    samples    the ids of samples
+    requestids the ids under which the scheduler knows requests
     endings    how a request over a limit is ended
     polling    waiting for grammars without sleeping in the step
     backend    grammar backends that compile off the step thread

@@ -19,7 +19,7 @@ from replica.attachment import attach
 from replica.feed.process import EngineName
 from replica.recorder.recorder import StepRecorder, silent_recorder
 from replica.settings import Listen, ReplicaSettings, beside, read_settings
-from replica.sglang import backend, samples
+from replica.sglang import backend, requestids
 from replica.sglang.endings import Endings
 from replica.sglang.grammars import GrammarTimers
 from replica.sglang.polling import GrammarPolling
@@ -202,7 +202,7 @@ def _register() -> None:
 
     if _SCHEDULER not in sys.modules:
         # The launcher before it parses its arguments, the detokenizer: no step thread here.
-        target = Target(samples.RESOLVED, ("self",), "samples", samples.resolved)
+        target = Target(requestids.RESOLVED, ("self",), "ids of samples", requestids.resolved)
         problem = find_problem(target)
         if problem is None:
             HookRegistry.register(target.name, target.hook, HookType.AROUND)

@@ -141,6 +141,18 @@ def test_samples_are_known_by_the_id_of_their_request(engine: Engine) -> None:
         assert samples <= sum(rid.startswith(prompt) for rid in named) <= samples + 1
 
 
+def test_a_request_is_known_by_its_header_where_its_api_has_no_field_for_the_id(engine: Engine) -> None:
+    message = {"role": "user", "content": "say it"}
+    fields = {"model": "tiny", "max_tokens": 8, "messages": [message], "stop_sequences": ["@@never@@"]}
+    headers = {"x-steplane-rid": "by-header"}
+    httpx.post(f"{engine.url}/v1/messages", json=fields, headers=headers, timeout=120).raise_for_status()
+    chat = {"model": "tiny", "rid": "by-body", "max_tokens": 8, "messages": [message], "stop": ["@@never@@"]}
+    reply = httpx.post(f"{engine.url}/v1/chat/completions", json=chat, headers=headers, timeout=120)
+    assert reply.json()["id"] == "by-body"
+    named = {offender["rid"] for offender in engine.summary()["offenders"]}
+    assert named >= {"by-header", "by-body"}
+
+
 def test_the_hooks_of_requests_add_up_to_the_hooks_of_the_step(engine: Engine) -> None:
     schema = {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}
     steps: list[dict[str, Any]] = []

@@ -1,11 +1,13 @@
-"""Samples of one request are recognised by their ids."""
+"""Whatever a request runs as in SGLang is recognised by its ids."""
 
 import uuid
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from replica.sglang.samples import name_samples, resolved
+from replica.sglang.requestids import name_samples, resolved, take_header
 
 
 class Request:
@@ -57,4 +59,43 @@ def test_an_engine_that_has_no_such_function_starts_all_the_same(caplog: pytest.
     called: list[int] = []
     resolved(lambda number: called.append(number), 3)
     assert called == [3]
-    assert "what samples cost is nobody's" in caplog.text
+    assert "some requests' cost is nobody's" in caplog.text
+
+
+class Manager:
+    """As SGLang's `TokenizerManager`, for as much of it as is wrapped."""
+
+    async def generate_request(self, obj: Any, request: Any = None) -> AsyncIterator[Any]:
+        yield obj.rid
+
+
+@pytest.fixture(scope="module")
+def manager() -> Manager:
+    take_header(Manager, Request)
+    take_header(Manager, Request)
+    return Manager()
+
+
+@pytest.mark.parametrize(
+    ("rid", "headers", "expected"),
+    [
+        (None, {"x-steplane-rid": "mine"}, "mine"),
+        ("own", {"x-steplane-rid": "mine"}, "own"),
+        ("", {"x-steplane-rid": "mine"}, ""),
+        (["a"], {"x-steplane-rid": "mine"}, ["a"]),
+        (None, {}, None),
+        (None, {"x-steplane-rid": ""}, None),
+        (None, {"x-steplane-rid": "x" * 200}, None),
+    ],
+)
+async def test_a_request_without_an_id_takes_that_of_its_header(
+    manager: Manager, rid: Any, headers: dict[str, str], expected: Any
+) -> None:
+    http = SimpleNamespace(headers=headers)
+    assert [seen async for seen in manager.generate_request(Request(rid), http)] == [expected]
+
+
+async def test_what_comes_without_http_or_is_no_request_for_generation_is_left_alone(manager: Manager) -> None:
+    assert [seen async for seen in manager.generate_request(Request(None))] == [None]
+    http = SimpleNamespace(headers={"x-steplane-rid": "mine"})
+    assert [seen async for seen in manager.generate_request(SimpleNamespace(rid=None), http)] == [None]
