@@ -29,11 +29,15 @@ class Problem:
     hint: str | None = None
 
     def __str__(self) -> str:
-        where = f"{self.file}:{self.line}:{self.column}: "
+        return f"{self.file}:{self.line}:{self.column}: {self.said}"
+
+    @property
+    def said(self) -> str:
+        """All but the place in a file."""
         key = f"{self.key}: " if self.key else ""
         found = f", found {self.found}" if self.found is not None else ""
         hint = f" ({self.hint})" if self.hint else ""
-        return f"{where}{key}expected {self.expected}{found}{hint}"
+        return f"{key}expected {self.expected}{found}{hint}"
 
 
 class ConfigError(Exception):

@@ -9,14 +9,17 @@ an engine's update is believed after a while.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
+from heapq import nlargest
+from operator import attrgetter
 from typing import Any
 
 from gateway.hookcost.classification import Classification
 from gateway.hookcost.cost import HookCost
 from gateway.hookcost.observation import CompileObservation, RollupObservation, StepObservation
 from gateway.hookcost.sketch import bucket_of, quantile, upper_bound
+from gateway.hookcost.turns import at_once
 
 _HOOK_OF_KIND = {
     "grammar_fill": "grammar",
@@ -31,6 +34,8 @@ _COMPILES_OF_A_PREDICTION = 1.0
 """And as one observed compilation: there is one per grammar, and it is the engine's own figure."""
 _NEGLIGIBLE = 0.05
 """Of a step, in a bucket: decayed to so little it is forgotten."""
+_TURN_ENTRIES = 1000
+"""Looked at in about a millisecond."""
 _FOLLOWED = 10_000
 """Requests between two roll-ups; beyond it the oldest one's next roll-up is counted in full."""
 
@@ -41,6 +46,7 @@ class CostEntry:
 
     max_us:      the dearest step whose weight is not negligible yet.
     last_seen_s: clock reading.
+    predicted:   what was predicted for the newest request; `blend` is that, corrected, or None if it has to be made.
     by_kind:     µs by the engine's kinds of hooks, together `sum_us` where the engine tells of all.
     """
 
@@ -55,7 +61,7 @@ class CostEntry:
     compile_sum_ms: float = 0.0
     compile_max_ms: float = 0.0
     decayed_s: float = 0.0
-    blend_of: HookCost | None = None
+    predicted: HookCost | None = None
     blend: HookCost | None = None
 
     @property
@@ -120,9 +126,9 @@ class CostBook:
         entry = self._entries.get(classification.signature)
         if entry is None:
             return classification.cost
-        if entry.blend_of is classification.cost and entry.blend is not None:
+        if entry.predicted is classification.cost and entry.blend is not None:
             return entry.blend
-        entry.blend_of = classification.cost
+        entry.predicted = classification.cost
         entry.blend = blend = _blend(classification.cost, entry)
         return blend
 
@@ -166,7 +172,16 @@ class CostBook:
 
     def top(self, count: int) -> list[CostEntry]:
         """The dearest by mean step, dearest first."""
-        return sorted(self._entries.values(), key=lambda entry: entry.mean_us, reverse=True)[:count]
+        return at_once(self.top_in_turns(count))
+
+    def top_in_turns(self, count: int) -> Generator[None, None, list[CostEntry]]:
+        """The same in turns, for a caller that has an event loop to share."""
+        entries = list(self._entries.values())
+        found: list[CostEntry] = []
+        for at in range(0, len(entries), _TURN_ENTRIES):
+            found = nlargest(count, [*found, *entries[at : at + _TURN_ENTRIES]], key=attrgetter("mean_us"))
+            yield
+        return found
 
     def export(self) -> dict[str, dict[str, float]]:
         """What this book itself has observed since the last export: numbers by name, by signature. They may be added.
@@ -245,7 +260,7 @@ class CostBook:
             _shrink(entry, self._decay(now_s - entry.decayed_s))
             entry.decayed_s = now_s
         entry.last_seen_s = now_s
-        entry.blend = entry.blend_of = None
+        entry.blend = None
         return entry
 
     def _decay(self, elapsed_s: float) -> float:
