@@ -172,7 +172,8 @@ class RedisStore:
         while True:
             began = self._clock()
             try:
-                await self._connect_and_exchange()
+                # In a task of its own: a task group leaves its task marked as cancelled (Python 3.11, gh-117407).
+                await asyncio.create_task(self._connect_and_exchange(), name="shared state: session")
             except* (*FAILURES, MissedChangesError) as group:
                 self._health.ill(_first(group))
             except* Exception as group:
