@@ -6,10 +6,10 @@ transition means for the pool is done by whoever is notified. Knows no health ch
 Theory of operation. All that leads from one state to another stands in `TABLE`; who is `sick` is found by `observe…`
 and `tick`, from five signs: faults in a row, the share of faults in a window, first bytes or steps far slower than the
 other replicas', and silence while others make progress. Open: no request for a time that doubles with each opening.
-Half-open: a few trial requests at a time, and one of three things within `trial_timeout_s` of the first: enough of them
-were answered well (closed), one failed or all were lost (open again), or answers came that say nothing (closed). So it
-always ends. The pool comes first: no more than a share of it is ever out, and what would empty it is not done: a
-replica that is needed is closed, whatever it did.
+Half-open: a few trial requests at a time, and one of three things within `trial_timeout_s` of the first: enough of
+them were answered well (closed), one failed or none had an answer (open again), or answers came that say nothing
+(closed). So it always ends. The pool comes first: no more than a share of it is ever out, and what would empty it is
+not done: a replica that is needed is closed, whatever it did.
 
 What a request costs is not the replica's doing, and is kept out: steps are compared without their hooks, first bytes
 only of requests that compile nothing, over-budget endings count for nothing, nor do faults of a signature that fails
@@ -35,8 +35,8 @@ class ReplicaPolicy:
     consecutive_faults:  with no answer in between. Five: a deployment that restarts breaks a few connections.
     error_rate:          share of faults among what ended within one or two windows, if those were `min_requests`.
     window_s:            length of a window, for rates and for outliers.
-    silence_s:           no byte and no step for so long though requests run, while another replica moves. Longer than
-                         the prefill of the longest prompt takes.
+    silence_s:           no byte and no step for so long though requests run, while another replica moves; breaks of
+                         less than that do not count. Longer than the prefill of the longest prompt takes.
     max_ejected_percent: of the pool's replicas; one at the least, but never the last that is up.
     ejection_s, max_ejection_s: the first time out, and the longest.
     forgive_after_s:     closed for so long, it begins with the first time out again.
@@ -139,17 +139,20 @@ class _Member:
     __slots__ = (
         "answered",
         "answered_before",
-        "busy_since_s",
+        "busy_s",
         "ejections",
         "faults",
         "first_bytes",
         "good_trials",
         "held",
+        "lost_trials",
         "name",
         "progress_s",
         "proof",
+        "quiet_s",
         "reason",
         "run",
+        "seen_s",
         "sign",
         "since_s",
         "slow_first_bytes",
@@ -170,9 +173,9 @@ class _Member:
         self.reason = ""
         self.held = ""
         """Why it was not ejected though it is sick."""
-        self.busy_since_s = math.inf
-        """Since when requests have run on it without a break; none now: infinity."""
         self.progress_s = -math.inf
+        self.seen_s = self.busy_s = now_s
+        """When its progress was looked at last, and when requests ran on it then."""
         self.forget()
 
     def forget(self) -> None:
@@ -189,6 +192,10 @@ class _Member:
         self.trials_s: deque[float] = deque()
         """Trials that have no outcome yet, by when they began."""
         self.good_trials = 0
+        self.lost_trials = 0
+        """Whose clients left before it gave a sign of life."""
+        self.quiet_s = 0.0
+        """How long requests have run without progress. Clients leave, others come: it is the sum that counts."""
         self.proof = False
         """It gave a sign of life since it is half-open."""
         self.held = ""
@@ -290,11 +297,17 @@ class ReplicaBreaker:
     def observe_progress(self, replica: str, in_flight: int, last_progress_s: float) -> None:
         """To be told before each `tick`: requests running, and when it last sent a byte, or its feed a step."""
         member = self._members[replica]
-        member.progress_s = last_progress_s
-        if not in_flight:
-            member.busy_since_s = math.inf
-        elif member.busy_since_s == math.inf:
-            member.busy_since_s = self._clock()
+        now_s = self._clock()
+        if last_progress_s > member.progress_s:
+            member.progress_s = last_progress_s
+            member.quiet_s = 0.0
+        elif in_flight:
+            member.quiet_s += now_s - member.seen_s
+        elif now_s - member.busy_s > self.policy.silence_s:
+            member.quiet_s = 0.0
+        member.seen_s = now_s
+        if in_flight:
+            member.busy_s = now_s
         if member.state is ReplicaState.half_open and last_progress_s > member.since_s:
             member.proof = True
 
@@ -373,9 +386,8 @@ class ReplicaBreaker:
         if all(member.progress_s <= since_s for member in self._members.values()):
             return  # whatever holds them all up is not one replica's fault
         for member in self._members.values():
-            is_silent = member.busy_since_s <= since_s and member.progress_s <= since_s
-            if is_silent and member.state is ReplicaState.closed:
-                said = f"no byte and no step for {silence_s:g} s though requests run on it; other replicas went on"
+            if member.quiet_s >= silence_s and member.state is ReplicaState.closed:
+                said = f"no byte and no step for {silence_s:g} s though requests ran on it; other replicas went on"
                 self._sick(member, Sign.silence, said, now_s)
 
     def _end_window(self, now_s: float) -> None:
@@ -429,6 +441,13 @@ class ReplicaBreaker:
             return
         if outcome is not Outcome.unknown:
             member.proof = True
+        elif not member.proof:
+            # Clients have less patience than we: a silent replica must not stay half-open for that.
+            member.lost_trials += 1
+            if member.lost_trials >= self.policy.trials:
+                said = f"the clients of {member.lost_trials} trial requests left without an answer"
+                self._sick(member, Sign.trial_lost, said, now_s)
+                return
         if outcome is Outcome.ok:
             member.good_trials += 1
             if member.good_trials >= self.policy.trial_successes:

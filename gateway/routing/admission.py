@@ -101,6 +101,8 @@ class AdmissionQueue:
             self._offer(reserved)
         if outcome is None:
             outcome, ticket.outcome = ticket.outcome, None
+        if outcome is not None:
+            ticket.forget()
         self._tell()
         return outcome
 
@@ -112,6 +114,7 @@ class AdmissionQueue:
             self._settle(ticket)
             self._tell()
         outcome, ticket.outcome = ticket.outcome, None
+        ticket.forget()
         if isinstance(outcome, Replica):
             self.pool.release(outcome, ticket.step_us, ticket.structured)
 
@@ -301,17 +304,21 @@ class AdmissionQueue:
             return
         self._telling = True
         errors: list[Exception] = []
-        while self._decided:
-            ticket = self._decided.popleft()
-            outcome, ticket.outcome = ticket.outcome, None
-            try:
-                if isinstance(outcome, Replica):
-                    ticket.admitted(outcome)
-                elif outcome is not None:
-                    ticket.refused(outcome)
-            except Exception as error:
-                errors.append(error)
-        self._telling = False
+        try:
+            while self._decided:
+                ticket = self._decided.popleft()
+                outcome, ticket.outcome = ticket.outcome, None
+                admitted, refused = ticket.admitted, ticket.refused
+                ticket.forget()
+                try:
+                    if isinstance(outcome, Replica):
+                        admitted(outcome)
+                    elif outcome is not None:
+                        refused(outcome)
+                except Exception as error:
+                    errors.append(error)
+        finally:
+            self._telling = False
         if errors:
             raise ExceptionGroup(f"callbacks of tickets that waited for pool {self.pool.name!r} failed", errors)
 

@@ -65,7 +65,15 @@ class Ticket:
         self.outcome: Replica | Rejection | None = None
         """Decided, but not told yet."""
 
+    def forget(self) -> None:
+        """Let go of the caller: a ticket may be remembered until its deadline, and a request may hold a large body."""
+        self.admitted = self.refused = _nobody
+
     @property
     def charge_us(self) -> float:
         """What its tenant pays when it is admitted: its step cost, and a little for requests that have none."""
         return max(self.step_us, _LEAST_CHARGE_US)
+
+
+def _nobody(_: object) -> None:
+    """Whoever waited has been told, or has left."""

@@ -329,6 +329,32 @@ def test_trials_that_are_lost_open_again() -> None:
     )
 
 
+def test_trials_whose_clients_lose_patience_open_again() -> None:
+    ward = Ward()
+    ward.halve("a")
+    ward.breaker.trial_began("a")
+    ward.breaker.trial_began("a")
+
+    ward.see("a", "?")
+    assert ward.states() == "hcc"
+    ward.see("a", "?")
+
+    assert ward.states() == "occ"
+    assert ward.told[-1].reason == "the clients of 2 trial requests left without an answer"
+
+
+def test_clients_that_leave_after_the_first_byte_say_nothing() -> None:
+    ward = Ward()
+    ward.halve("a")
+    ward.breaker.trial_began("a")
+    ward.pass_s(1)
+    ward.breaker.observe_progress("a", 1, ward.now_s)
+
+    ward.see("a", "?????")
+
+    assert ward.states() == "hcc"
+
+
 @pytest.mark.parametrize("proof", ["first byte", "progress", "busy"])
 def test_trials_that_take_long_close_it_if_it_gave_a_sign_of_life(proof: str) -> None:
     ward = Ward()
@@ -444,18 +470,29 @@ def test_silence_while_others_go_on_ejects() -> None:
     assert ward.told[0].sign is Sign.silence
 
 
-@pytest.mark.parametrize("case", ["all are silent", "nothing runs", "it has just begun", "it moves a little"])
+def test_clients_that_leave_a_silent_replica_do_not_hide_it() -> None:
+    ward = Ward()
+    silent_since_s = ward.now_s
+    for at in range(60):
+        ward.breaker.observe_progress("a", int(at % 15 < 10), silent_since_s)
+        ward.breaker.observe_progress("b", 3, ward.now_s)
+        ward.pass_s(1)
+
+    assert (ward.told[0].replica, ward.told[0].sign) == ("a", Sign.silence)
+
+
+@pytest.mark.parametrize("case", ["all are silent", "nothing runs", "it rests in between", "it moves a little"])
 def test_silence_alone_is_no_sign(case: str) -> None:
     ward = Ward()
     began_s = ward.now_s
-    for at in range(60):
+    for at in range(150):
         in_flight, last_s, others_s = 3, began_s, ward.now_s
         if case == "all are silent":
             others_s = began_s
         elif case == "nothing runs":
             in_flight = 0
-        elif case == "it has just begun":
-            in_flight = 3 if at % 25 else 0
+        elif case == "it rests in between":
+            in_flight = 3 if at % 60 < 25 else 0
         else:
             last_s = ward.now_s - at % 29
         ward.breaker.observe_progress("a", in_flight, last_s)

@@ -1,6 +1,7 @@
 import asyncio
 import heapq
 import math
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -454,6 +455,30 @@ def test_deadlines_of_those_who_left_are_forgotten_before_they_pass() -> None:
         desk.leave(f"w{at}")
 
     assert len(desk.queue._deadlines) < 100
+
+
+@pytest.mark.parametrize("way", ["left", "admitted", "refused"])
+def test_a_request_is_let_go_of_when_it_waits_no_more(way: str) -> None:
+    class Request:
+        def told(self, _: object) -> None: ...
+
+    desk = Desk(max_wait_s=3600)
+    desk.ask("a", 1000)
+    request = Request()
+    gone = weakref.ref(request)
+    ticket = Ticket(10.0, False, request.told, request.told, max_wait_s=5 if way == "refused" else None)
+    desk.queue.wait(ticket)
+    del request
+    assert gone() is not None
+
+    if way == "left":
+        desk.queue.cancel(ticket)
+    elif way == "admitted":
+        desk.end("a")
+    else:
+        desk.clock.pass_s(5)
+
+    assert gone() is None  # although its deadline, where it is still remembered, is ahead
 
 
 def test_a_full_queue_refuses_at_once() -> None:
