@@ -101,17 +101,80 @@ def test_ended_attempts_are_bounded_however_many_there_are() -> None:
     assert running.find("199999", REPLICA) is last
 
 
-def test_of_two_with_the_same_id_the_end_of_one_is_not_the_end_of_the_other() -> None:
+def test_an_id_that_a_client_chose_is_found_while_one_kind_of_request_uses_it() -> None:
     running = RunningRequests()
-    first, second = attempt("1"), attempt("2")
-    running.add("same", first)
-    running.add("same", second)
-    running.discard("same", first)
-    assert running.find("same", REPLICA) is second
+    first, second = attempt("1", "s1-a"), attempt("2", "s1-a")
+    running.add_given("chosen", first)
+    assert running.find("chosen_0", REPLICA) is first
+    running.add_given("chosen", second)
+    assert running.find("chosen", REPLICA) is second
+    running.discard("chosen", second)
+    assert running.find("chosen", REPLICA) is first
     assert len(running) == 1
-    running.discard("same", second)
-    running.discard("same", second)
+    running.discard("chosen", first)
     assert len(running) == 0
+    assert running.find("chosen", REPLICA) is first
+    assert running.on_replica(REPLICA) == []
+    assert running.ended_on(REPLICA) == [first]
+
+
+def test_nobody_can_be_framed_by_using_an_id_of_another_kind_of_request() -> None:
+    running = RunningRequests()
+    bomb, framed = attempt("1", "s1-bomb"), attempt("2", "s1-good")
+    running.add_given("chosen", bomb)
+    running.add_given("chosen", framed)
+    assert running.find("chosen", REPLICA) is None
+    running.discard("chosen", bomb)
+    # The last steps of one may be reported when only the other runs any more.
+    assert running.find("chosen", REPLICA) is None
+    assert running.ambiguous == 2
+    for _ in range(GENERATIONS):
+        running.rotate()
+    assert running.find("chosen", REPLICA) is framed
+
+
+def test_an_id_that_the_gateway_has_made_is_not_taken_over_by_a_client_that_chose_it() -> None:
+    running = RunningRequests()
+    ours, theirs = attempt("1", "s1-a"), attempt("2", "s1-b")
+    running.add(ID, ours)
+    running.add_given(ID, theirs)
+    assert running.find(ID, REPLICA) is ours
+    running.discard(ID, theirs)
+    assert running.find(ID, REPLICA) is ours
+
+
+def test_it_is_known_which_chosen_ids_are_in_use_or_just_were() -> None:
+    running = RunningRequests()
+    mine = attempt()
+    assert not running.known("chosen")
+    running.add_given("chosen", mine)
+    assert running.known("chosen")
+    running.discard("chosen", mine)
+    assert running.known("chosen")
+    for _ in range(GENERATIONS):
+        running.rotate()
+    assert not running.known("chosen")
+
+
+def test_chosen_ids_are_bounded_like_all_others() -> None:
+    running = RunningRequests()
+    for number in range(160_000):
+        each = attempt(str(number), f"s1-{number % 3}")
+        running.add_given("one" if number % 2 else str(number), each)
+        running.discard("one" if number % 2 else str(number), each)
+    assert len(running) == 0
+    assert len(running.ended_on(REPLICA)) <= 3 * 8192
+    assert running.find("0", REPLICA) is None
+
+
+def test_the_ids_of_sequences_are_known_once_a_record_has_named_them() -> None:
+    running = RunningRequests()
+    running.add(ID, attempt())
+    assert running.sequence_ids(ID) == ()
+    for rid in (ID, f"{ID}_0_0000000017", f"{ID}_0_0000000018", "theirs_0"):
+        running.find(rid, REPLICA)
+    assert sorted(running.sequence_ids(ID)) == [f"{ID}_0_0000000017", f"{ID}_0_0000000018"]
+    assert running.sequence_ids("theirs") == ()
 
 
 def test_an_attempt_that_is_dropped_is_forgotten_at_once() -> None:
@@ -130,3 +193,6 @@ def test_running_requests_of_a_signature_come_with_the_ids_to_abort() -> None:
     running.add("x", mine)
     running.add("y", other)
     assert running.of_signature("s1-bad") == [("x", mine)]
+    chosen = attempt("3", "s1-bad")
+    running.add_given("z", chosen)
+    assert running.of_signature("s1-bad") == [("x", mine), ("z", chosen)]
