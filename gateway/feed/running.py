@@ -168,7 +168,7 @@ class RunningRequests:
 
     def _given_on(self, engine_id: str, replica: str) -> Running | None:
         """The latest, if all that used the id are of one kind."""
-        attempts = [*self._given.get(engine_id, ())][::-1]
+        attempts: list[Running] = list(reversed(self._given.get(engine_id, [])))
         for ended in self._ended_given:
             attempts += ended.get(engine_id, ())
         attempts = [attempt for attempt in attempts if attempt.origin.replica == replica]
