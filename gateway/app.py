@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import time
 from typing import cast
 
 import structlog
@@ -9,11 +10,11 @@ from aiohttp import web
 
 from gateway.breaker.replica import ReplicaBreaker, ReplicaTransition
 from gateway.call import Link, Terms
-from gateway.control.admin import AdminContext, create_admin_app
+from gateway.control.admin import create_admin_app
 from gateway.control.assembly import build_router, build_store, build_targets
 from gateway.control.classifier import build_classifier
 from gateway.control.config import Config, PoolConfig
-from gateway.control.metrics import Metrics
+from gateway.control.context import AdminContext
 from gateway.control.tally import Tally
 from gateway.feed.abort import Aborts
 from gateway.feed.health import HealthMonitor, HealthPolicy
@@ -88,7 +89,24 @@ class Gateway:
         self.data_address = await self._server.listen(config.listen.host, config.listen.port)
         self._senses = Senses(running, oversight, clock=loop.time)
         context = AdminContext(
-            config, self.router, self._health, Metrics(self.router.pools, tally), classifier, lambda: self.draining
+            config=config,
+            router=self.router,
+            health=self._health,
+            classifier=classifier,
+            tally=tally,
+            is_draining=lambda: self.draining,
+            trust=oversight.trust,
+            book=oversight.book,
+            store=oversight.store,
+            running=running,
+            senses=self._senses,
+            queues={name: each.queue for name, each in terms.items()},
+            breakers={name: each.breaker for name, each in terms.items()},
+            upstreams={replica.name: link.upstream for replica, link in links.items()},
+            steps=oversight.steps,
+            transitions=oversight.transitions,
+            clock=loop.time,
+            wall=time.time,
         )
         self._admin = web.AppRunner(create_admin_app(context), access_log=None)
         await self._admin.setup()

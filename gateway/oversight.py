@@ -18,6 +18,7 @@ from gateway.breaker.replica import ReplicaBreaker, ReplicaState, ReplicaTransit
 from gateway.breaker.transitions import Publish
 from gateway.breaker.trust import Trust
 from gateway.breaker.verdict import ProbeOffer
+from gateway.control.steptotals import StepTotals
 from gateway.feed.running import RunningRequests
 from gateway.feed.scrape import EngineMetrics
 from gateway.feed.senses import ReplicaGone
@@ -68,6 +69,8 @@ class Oversight:
         self.evict: Callable[[str], None] = _nobody
         self.transitions: dict[tuple[str, str, str], int] = {}
         """By kind of key, state before and after: for metrics."""
+        self.steps: dict[str, StepTotals] = {}
+        """By replica: for metrics."""
         self._running = running
         self._clock = clock
         self._replicas: dict[str, Overseen] = {}
@@ -137,6 +140,7 @@ class Oversight:
 
     def progress(self, progress: ReplicaProgress) -> None:
         self._advanced_s[progress.replica] = progress.advanced_s
+        self.steps.setdefault(progress.replica, StepTotals()).add(progress)
         overseen = self._replicas.get(progress.replica)
         if overseen is not None and progress.steps:
             # Without its hooks: what requests cost is not the replica's doing.
@@ -161,9 +165,10 @@ class Oversight:
         key = (record.kind.value, transition.before.value, record.state.value)
         self.transitions[key] = self.transitions.get(key, 0) + 1
         if transition.publish is Publish.force:
-            self.store.force(record.kind.value, record.key, record.to_bytes())
+            self.store.force(record.kind.value, record.key, record.to_bytes(), ttl_s=transition.ttl_s)
         elif transition.publish is Publish.advance:
-            self.store.advance(record.kind.value, record.key, transition.expected_version, record.to_bytes())
+            version, ttl_s = transition.expected_version, transition.ttl_s
+            self.store.advance(record.kind.value, record.key, version, record.to_bytes(), ttl_s=ttl_s)
         if transition.tripped and record.kind is Kind.signature:
             self.evict(record.key)
 

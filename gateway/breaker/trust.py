@@ -7,7 +7,8 @@ the limits (pools have them, observations bring them) nor what is done with a ve
 Hot: `verdict` of a request that is not quarantined is two look-ups.
 """
 
-from collections.abc import Callable, Container, Iterable
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 
 from gateway.breaker.audit import AuditLog
@@ -183,11 +184,11 @@ class Trust:
                 self._fail_probe(
                     origin, probe, trip_by(origin, self._wall(), Cause.crash, 1, policy.replicas, unit="replicas")
                 )
-        for guilt in self._crashes.died(replica, now_s, here, elsewhere):
+        suspects = [request for request in here if self._may_trip(request.origin)]
+        for guilt in self._crashes.died(replica, now_s, suspects, elsewhere):
             number = len(guilt.replicas)
-            if self._may_trip(guilt.origin):
-                trip = trip_by(guilt.origin, self._wall(), Cause.crash, number, policy.replicas, unit="replicas")
-                self._trip(guilt.origin, replace(trip, count=number, window_s=policy.window_s))
+            trip = trip_by(guilt.origin, self._wall(), Cause.crash, number, policy.replicas, unit="replicas")
+            self._trip(guilt.origin, replace(trip, count=number, window_s=policy.window_s))
 
     def tick(self) -> None:
         """What happens by the passing of time; call it about once a second."""
@@ -233,6 +234,11 @@ class Trust:
         """Who did what, and why."""
         return self._ledger.audit
 
+    def standing(self, kind: Kind, key: str) -> Verdict | None:
+        """What `verdict` would say of a signature or tenant now, for people: nobody has asked for it by that."""
+        breaker = self._ledger.of(kind).barred.get(key)
+        return None if breaker is None else Verdict(breaker.record, self._retry_after_s(breaker, self._clock()))
+
     def record(self, kind: Kind, key: str) -> BreakerRecord | None:
         """What is known of a signature or tenant; None: nothing is, it is closed."""
         breaker = self._ledger.of(kind).find(key)
@@ -241,6 +247,10 @@ class Trust:
     def snapshot(self) -> list[BreakerRecord]:
         """All that bar somebody, newest first."""
         return sorted(self._ledger, key=lambda record: record.since, reverse=True)
+
+    def count(self) -> Mapping[tuple[Kind, State], int]:
+        """How many bar, by what they are about and their state; what does not occur is 0."""
+        return Counter((record.kind, record.state) for record in self._ledger)
 
     def status(self) -> dict[str, int]:
         """How much is kept, for metrics and the dashboard."""
@@ -275,11 +285,14 @@ class Trust:
         if record.state is State.closed:
             return None
         self._ledger.of(record.kind).asked(breaker, now_s)
-        if record.state is State.open:
-            return Verdict(record, seconds(breaker.until_s - now_s))
-        if record.state is State.half_open:
-            return Verdict(record, seconds(breaker.probe_due_s - now_s), self._offer(breaker, now_s))
-        return Verdict(record, seconds(self.policy.pinned_retry_s))
+        offer = self._offer(breaker, now_s) if record.state is State.half_open else None
+        return Verdict(record, self._retry_after_s(breaker, now_s), offer)
+
+    def _retry_after_s(self, breaker: Breaker, now_s: float) -> int:
+        state = breaker.record.state
+        if state is State.open:
+            return seconds(breaker.until_s - now_s)
+        return seconds(breaker.probe_due_s - now_s if state is State.half_open else self.policy.pinned_retry_s)
 
     def _offer(self, breaker: Breaker, now_s: float) -> ProbeOffer | None:
         policy, record = self.policy.probing, breaker.record

@@ -1,22 +1,37 @@
 """What the gateway decides for one request, and why, as one plain object.
 
-The command `steplane explain` and `POST /api/v1/explain` print the same object; both come here.
+The command `steplane explain` and `POST /api/v1/explain` print the same object; both come here. The command decides on
+paper, the other knows what was observed and what is quarantined. Changes nothing: what is explained is no probe.
 """
 
 from collections.abc import Generator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from gateway.control.config import HookCostConfig
-from gateway.hookcost import Classification, Classifier
+from gateway.breaker.record import Kind
+from gateway.breaker.trust import Trust
+from gateway.breaker.verdict import Verdict
+from gateway.control.config import Config, HookCostConfig
+from gateway.hookcost import Classification, Classifier, HookCost
+from gateway.hookcost.costbook import CostBook
 from gateway.hookcost.explain import CostExplanation
 from gateway.hookcost.explain import explain_in_turns as explain_cost_in_turns
 from gateway.routing.explanation import RuleVerdict, explain_rules
 from gateway.routing.request import RouteRequest
-from gateway.routing.router import Decision, Router
+from gateway.routing.router import Decision, Rejection, Router
 
 Explanation = dict[str, Any]
 """Plain data that JSON can hold; the keys are listed at `explain`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """What a running gateway has learned, for a request of `tenant` ("" for nobody's)."""
+
+    config: Config
+    trust: Trust
+    book: CostBook
+    tenant: str = ""
 
 
 def explain(
@@ -26,13 +41,19 @@ def explain(
 
     pool, route:    where it goes and the rule that said so; null when it goes nowhere.
     spilled_from:   the rule's own pool where another one stands in for it, else null.
+    quarantined_from: where it would go, were it not quarantined; null when it is not, or goes to quarantine anyhow.
     refusal:        set when the body is answered with an error instead: `status`, `code`, `message`, `param`.
     rejection:      set when no pool can take it: `status`, `code`, `message`, `retry_after_s`.
     signature, grammar_key: the identities of its cost and of its grammar.
-    cost:           `compile_ms`, `step_us`, `by_hook`, `heavy`, `refused`, `front_end_us`; see `HookCost`.
+    cost:           what is reckoned with: `compile_ms`, `step_us`, `by_hook`, `heavy`, `refused`, `front_end_us`; see
+                    `HookCost`.
+    predicted:      the same without what was observed.
+    observed:       what was observed of the signature; null on paper, and where nothing was.
+    quarantine:     the breaker that bars it: `signature` or `tenant`, `state`, `cause` and what else a client is told;
+                    null on paper, and where none does.
     backend:        the grammar backend that all of this is for: `name`, `version`.
     contributions:  what each feature and each mechanism of the grammar adds, dearest first: `hook`, `name`,
-                    `quantity`, `compile_ms`, `step_us`. They add up to the cost.
+                    `quantity`, `compile_ms`, `step_us`. They add up to `predicted`.
     places:         the dearest places of the grammar: `param` of the body, `pointer` in it, `mechanism`, `compile_ms`,
                     `step_us`, `advice`.
     features:       all that was read from the body.
@@ -49,55 +70,109 @@ def explain(
 
 
 def explain_in_turns(
-    router: Router, classifier: Classifier, hookcost: HookCostConfig, method: str, path: str, body: bytes
+    router: Router,
+    classifier: Classifier,
+    hookcost: HookCostConfig,
+    method: str,
+    path: str,
+    body: bytes,
+    experience: Experience | None = None,
 ) -> Generator[None, None, Explanation]:
     """The same in turns of about a millisecond, for a caller that has an event loop to share."""
     # The same cut as on the way of a real request: rules see the path without its query.
     path = path.partition("?")[0]
     begun = classifier.begin(path, body)
     classification = begun if isinstance(begun, Classification) else (yield from begun)
-    request = RouteRequest(method, path, classification)
+    predicted = classification.cost
     backend, version = hookcost.grammar_backend, hookcost.grammar_backend_version
     if classification.refusal is not None:
         prices = classifier.model.backend(backend, version)
-        return _object(request, None, (), CostExplanation(prices.name, prices.version, (), ()))
-    cost = yield from explain_cost_in_turns(classifier.model, path, body, backend, version)
-    return _object(request, router.decide(request), explain_rules(router.rules, request), cost)
+        nothing = CostExplanation(prices.name, prices.version, (), ())
+        return _object(classification, predicted, None, (), nothing, None, None)
+    explained = yield from explain_cost_in_turns(classifier.model, path, body, backend, version)
+    verdict = None
+    if experience is not None:
+        verdict = _verdict(experience, classification.signature, predicted)
+        if predicted.costly:
+            classification = classification.priced(experience.book.blended(classification))
+    request = RouteRequest(method, path, classification)
+    decision = router.decide(request)
+    if experience is not None and verdict is not None:
+        decision = _judged(router, experience.config, decision, verdict)
+    rules = explain_rules(router.rules, request)
+    return _object(classification, predicted, decision, rules, explained, verdict, experience)
+
+
+def _verdict(experience: Experience, signature: str, predicted: HookCost) -> Verdict | None:
+    """What `Trust.verdict` would say, without a request's having asked."""
+    found = experience.trust.standing(Kind.signature, signature)
+    if found is None and predicted.costly:
+        found = experience.trust.standing(Kind.tenant, experience.tenant)
+    return found
+
+
+def _judged(router: Router, config: Config, decision: Decision, verdict: Verdict) -> Decision:
+    """Where a quarantined request goes; a probe goes to quarantine even from a pool that refuses."""
+    pool = decision.pool
+    if pool is None or pool.name == config.quarantine_pool:
+        return decision
+    if router.has_quarantine() and config.pools[pool.name].breaker.on_open == "quarantine":
+        return router.quarantined(decision)
+    refused = Rejection(429, "quarantined", verdict.message, verdict.retry_after_s)
+    return Decision(None, decision.rule, rejection=refused, quarantined_from=pool.name)
 
 
 def _object(
-    request: RouteRequest, decision: Decision | None, verdicts: tuple[RuleVerdict, ...], explained: CostExplanation
+    classification: Classification,
+    predicted: HookCost,
+    decision: Decision | None,
+    verdicts: tuple[RuleVerdict, ...],
+    explained: CostExplanation,
+    quarantine: Verdict | None,
+    experience: Experience | None,
 ) -> Explanation:
-    classification = request.classification
-    cost = classification.cost
     pool = decision.pool if decision else None
+    entry = experience.book.entry(classification.signature) if experience is not None else None
     return {
         "pool": pool.name if pool else None,
         "route": decision.rule if decision else None,
         "spilled_from": decision.spilled_from if decision else None,
+        "quarantined_from": decision.quarantined_from if decision else None,
         "refusal": asdict(classification.refusal) if classification.refusal else None,
         "rejection": asdict(decision.rejection) if decision and decision.rejection else None,
         "signature": classification.signature,
         "grammar_key": classification.grammar_key,
-        "cost": {
-            "compile_ms": cost.compile_ms,
-            "step_us": cost.step_us,
-            "by_hook": dict(cost.by_hook),
-            "heavy": cost.heavy,
-            "refused": cost.refused,
-            "front_end_us": cost.front_end_us,
-        },
+        "cost": _cost(classification.cost),
+        "predicted": _cost(predicted),
+        "observed": None if entry is None else entry.document(),
+        "quarantine": None if quarantine is None else quarantine.document(),
         "backend": {"name": explained.backend, "version": explained.version},
         "contributions": [asdict(each) for each in explained.contributions],
         "places": [asdict(each) for each in explained.places],
         "step_budget_us": pool.step_budget_us if pool else None,
         "features": asdict(classification.features),
-        "why": _why(classification, decision, verdicts),
+        "why": _why(classification, decision, verdicts, quarantine),
         "rules": [asdict(verdict) for verdict in verdicts],
     }
 
 
-def _why(classification: Classification, decision: Decision | None, verdicts: tuple[RuleVerdict, ...]) -> str:
+def _cost(cost: HookCost) -> dict[str, Any]:
+    return {
+        "compile_ms": cost.compile_ms,
+        "step_us": cost.step_us,
+        "by_hook": dict(cost.by_hook),
+        "heavy": cost.heavy,
+        "refused": cost.refused,
+        "front_end_us": cost.front_end_us,
+    }
+
+
+def _why(
+    classification: Classification,
+    decision: Decision | None,
+    verdicts: tuple[RuleVerdict, ...],
+    quarantine: Verdict | None,
+) -> str:
     if decision is None:
         assert classification.refusal is not None
         return f"refused with {classification.refusal.status}: {classification.refusal.message}"
@@ -108,6 +183,10 @@ def _why(classification: Classification, decision: Decision | None, verdicts: tu
         why = f"rule {matched.rule!r} takes it: {seen} ({_when(wanted)})"
     else:
         why = f"rule {matched.rule!r} takes what no rule before it took"
+    if quarantine is not None:
+        why = f"{why}; {quarantine.message.rstrip('.')}"
+    if decision.rejection is not None and decision.rejection.code == "quarantined":
+        return f"{why}; pool {decision.quarantined_from!r} refuses what is quarantined with {decision.rejection.status}"
     if decision.rejection is not None:
         return f"{why}; rejected with {decision.rejection.status}: {decision.rejection.message}"
     if decision.spilled_from is not None:

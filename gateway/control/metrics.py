@@ -1,4 +1,6 @@
-"""How Prometheus reads what the gateway counts (tally.py) and the state of its replicas.
+"""How Prometheus reads what the gateway counts (tally.py) and the load of its replicas.
+
+Breakers, queues, feeds and the store are trustmetrics.py's.
 
 Names, labels and text are made when `/metrics` is scraped. Labels come from the configuration and from short fixed
 lists, never from a request.
@@ -112,9 +114,10 @@ class Metrics(Collector):
         yield info
 
 
-def create_registry(metrics: Metrics) -> CollectorRegistry:
+def create_registry(*collectors: Collector) -> CollectorRegistry:
     """The registry behind `/metrics`: the gateway's own, and the process' CPU, memory and open files."""
     registry = CollectorRegistry()
-    registry.register(metrics)
+    for collector in collectors:
+        registry.register(collector)
     ProcessCollector(registry=registry)
     return registry

@@ -29,6 +29,8 @@ _EXPECTED: Mapping[str, str] = {
     "greater_than": "a number above {gt:g}",
     "greater_than_equal": "a number of at least {ge:g}",
     "less_than_equal": "a number of at most {le:g}",
+    "string_too_short": "text of at least {min_length} character",
+    "string_too_long": "text of at most {max_length} characters",
     "too_short": "at least {min_length} entry",
     "literal_error": "{expected}",
     "custom": "{expected}",

@@ -1,6 +1,9 @@
 """The two signatures of a request: stable across processes and versions, and never a function of the prompt."""
 
+import re
 from hashlib import blake2b
+
+_SIGNATURE = re.compile(r"s\d{1,3}-[0-9a-f]{16}")
 
 
 def digest(prefix: str, text: bytes) -> str:
@@ -11,3 +14,8 @@ def digest(prefix: str, text: bytes) -> str:
 def bucket(value: float) -> int:
     """The power-of-two bucket of a size: 0, 1, 2, 3-4, 5-8, and so on; a bucket spans a factor of two."""
     return 0 if value <= 0 else max(1, int(value - 1).bit_length() + 1)
+
+
+def is_signature(text: str) -> bool:
+    """Whether it looks like a cost signature, of this version's prefix or of another's."""
+    return _SIGNATURE.fullmatch(text) is not None

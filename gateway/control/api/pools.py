@@ -1,0 +1,90 @@
+"""`/api/v1/pools` and `/api/v1/replicas`: what there is, what runs on it, what it may hold, and who is trusted."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from aiohttp import web
+
+from gateway.control.api.reply import json_reply
+from gateway.control.context import AdminContext
+from gateway.routing.pool import Pool, Reject
+from gateway.routing.replica import Replica
+
+
+@dataclass(frozen=True, slots=True)
+class PoolsApi:
+    """Reads."""
+
+    context: AdminContext
+
+    def routes(self) -> list[web.RouteDef]:
+        """What it answers."""
+        return [web.get("/api/v1/pools", self.pools), web.get("/api/v1/replicas", self.replicas)]
+
+    async def pools(self, _: web.Request) -> web.Response:
+        """All pools, each with its replicas."""
+        sources = self._sources()
+        return json_reply({"pools": [self._pool(pool, sources) for pool in self.context.router.pools.values()]})
+
+    async def replicas(self, _: web.Request) -> web.Response:
+        """All replicas."""
+        sources = self._sources()
+        pools = self.context.router.pools.values()
+        return json_reply({"replicas": [each for pool in pools for each in self._replicas(pool, sources)]})
+
+    def _sources(self) -> Mapping[str, dict[str, Any]]:
+        return {status.replica: asdict(status) for status in self.context.senses.status()}
+
+    def _pool(self, pool: Pool, sources: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        unavailable = pool.when_unavailable
+        config = self.context.config.pools[pool.name]
+        return {
+            "name": pool.name,
+            "available": pool.is_available(),
+            "quarantine": pool.name == self.context.config.quarantine_pool,
+            "step_budget_us": pool.step_budget_us,
+            "hard_limit_us": config.hard_limit,
+            "compile_limit_ms": config.compile_limit_ms,
+            "on_open": config.breaker.on_open,
+            "on_trip": config.breaker.on_trip,
+            "max_in_flight": pool.max_in_flight or None,
+            "max_structured": pool.max_structured or None,
+            "when_unavailable": "reject" if isinstance(unavailable, Reject) else {"spill": unavailable.pool},
+            "in_flight": sum(replica.in_flight for replica in pool.replicas),
+            "queue": self._queue(pool),
+            "replicas": self._replicas(pool, sources),
+        }
+
+    def _queue(self, pool: Pool) -> dict[str, object]:
+        queue = self.context.queues[pool.name]
+        return queue.snapshot() | {"size": queue.policy.queue, "max_wait_s": queue.policy.max_wait_s}
+
+    def _replicas(self, pool: Pool, sources: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
+        breakers = {each["replica"]: each for each in self.context.breakers[pool.name].snapshot()}
+        return [self._replica(pool, each, breakers[each.name], sources.get(each.name)) for each in pool.replicas]
+
+    def _replica(
+        self, pool: Pool, replica: Replica, breaker: dict[str, object], source: dict[str, Any] | None
+    ) -> dict[str, Any]:
+        context = self.context
+        record = context.health.record(replica)
+        return {
+            "name": replica.name,
+            "pool": replica.pool,
+            "url": replica.url,
+            "engine": replica.engine,
+            "available": replica.available,
+            "healthy": replica.healthy,
+            "in_flight": replica.in_flight,
+            "structured": replica.structured,
+            "booked_us": round(replica.booked_us, 3),
+            "step_budget_us": pool.step_budget_us,
+            "idle_connections": context.upstreams[replica.name].idle,
+            "state_age_s": round(context.health.state_age_s(replica), 3),
+            "probe_ms": None if record.latency_s is None else round(record.latency_s * 1e3, 3),
+            "failures_in_row": record.failures_in_row,
+            "last_error": record.last_error,
+            "breaker": {name: value for name, value in breaker.items() if name != "replica"},
+            "source": source and {name: value for name, value in source.items() if name != "replica"},
+        }

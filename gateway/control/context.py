@@ -1,0 +1,52 @@
+"""What the admin port can see and touch of a running gateway: its parts, under the names that the API has for them.
+
+Data alone. Whoever puts a gateway together fills it in.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from gateway.breaker.replica import ReplicaBreaker
+from gateway.breaker.trust import Trust
+from gateway.control.config import Config
+from gateway.control.steptotals import StepTotals
+from gateway.control.tally import Tally
+from gateway.feed.health import HealthMonitor
+from gateway.feed.running import RunningRequests
+from gateway.feed.senses import Senses
+from gateway.hookcost import Classifier
+from gateway.hookcost.costbook import CostBook
+from gateway.routing.admission import AdmissionQueue
+from gateway.routing.router import Router
+from gateway.state.store import Store
+from gateway.wire.upstream import Upstream
+
+
+@dataclass(frozen=True, slots=True)
+class AdminContext:
+    """The parts of one gateway. All belong to its event loop.
+
+    is_draining: asked at each request.
+    queues, breakers: by pool. upstreams, steps: by replica.
+    transitions: breakers' changes since the start, by kind (`signature`, `tenant`, `replica`), state before and after.
+    clock:       the gateway's monotonic one, in seconds; wall: the time of day.
+    """
+
+    config: Config
+    router: Router
+    health: HealthMonitor
+    classifier: Classifier
+    tally: Tally
+    is_draining: Callable[[], bool]
+    trust: Trust
+    book: CostBook
+    store: Store
+    running: RunningRequests
+    senses: Senses
+    queues: Mapping[str, AdmissionQueue]
+    breakers: Mapping[str, ReplicaBreaker]
+    upstreams: Mapping[str, Upstream]
+    steps: Mapping[str, StepTotals]
+    transitions: Mapping[tuple[str, str, str], int]
+    clock: Callable[[], float]
+    wall: Callable[[], float]
