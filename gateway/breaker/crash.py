@@ -1,8 +1,8 @@
 """Which signature kills replicas: those that were received just before a death, twice, and did no harm elsewhere.
 
 A death alone says little: all that ran there is suspect, and most of it innocent. So a signature is blamed only when
-different replicas died within seconds of receiving it, and only if there was hook work in it at all; and there is a
-control. Whoever also ran well, at that time or between the deaths, is acquitted.
+different replicas died within seconds of receiving it; and there is a control. Whoever also ran well, at that time or
+between the deaths, is acquitted.
 """
 
 from collections import OrderedDict
@@ -64,12 +64,12 @@ class CrashWatch:
     def died(
         self, replica: str, at_s: float, running: Iterable[Received], elsewhere: Iterable[Received] = ()
     ) -> list[Guilt]:
-        """Who is to blame when `replica` died. `elsewhere`: what runs on the others meanwhile."""
+        """Who is to blame when `replica` died. `running`: those there that may be; `elsewhere`: all on the others."""
         policy = self._policy
         acquitted = {other.origin.signature for other in elsewhere if at_s - other.received_s > policy.within_s}
         newest: dict[str, Received] = {}
         for request in running:
-            if request.origin.costly and at_s - request.received_s <= policy.within_s:
+            if at_s - request.received_s <= policy.within_s:
                 newest[request.origin.signature] = request
         guilty: list[Guilt] = []
         for signature, request in newest.items():

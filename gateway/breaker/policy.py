@@ -34,7 +34,6 @@ class Slope:
 
     least_share:   of the budget: cheaper steps are not looked at.
     least_steps:   steps before anything is judged; twelve blocks of eight, so that noise can't look like a line.
-    fit:           share of the variance that a straight line must explain.
     growth:        the line's end over its beginning.
     levels:        constant levels that must explain it far worse than the line: a generation that goes on to dearer
                    parts of a grammar takes a few steps up, and stays.
@@ -45,7 +44,6 @@ class Slope:
 
     least_share: float = 0.2
     least_steps: int = 96
-    fit: float = 0.92
     growth: float = 1.5
     levels: int = 4
     lasting: float = 0.85

@@ -1,11 +1,12 @@
 """Whether a request's cost per token rises with its length: seen in one request, before it is over the budget.
 
-Theory. A mask that takes longer with each accepted token (FIELD: mlc-ai/xgrammar#873) makes a request quadratic. Its
+Theory. A mask that takes longer with each accepted token (as in mlc-ai/xgrammar#873) makes a request quadratic. Its
 steps lie on a line; noise doesn't, nor does a cost that changes once and stays (the generation has come to another part
 of the grammar). So the whole of the request is kept as at most 16 blocks of equally many steps, each by its median, and
-a straight line is laid through the medians. It is a slope when the line explains nearly all of the variance, ends well
-above its beginning, no single place holds most of the growth, and it would cross the budget within the tokens that a
-request may still have. When there are 16 blocks each two become one: memory is constant, and noise averages out.
+a straight line is laid through the medians. It is a slope when the line ends well above its beginning, is as steep in
+its second half, would cross the budget within the tokens that a request may still have, and explains the medians far
+better than a few constant levels do. When there are 16 blocks each two become one: memory is constant, and noise
+averages out.
 
 The x axis counts the steps that were seen. A feed may leave cheap ones out; those seen then lie on a line all the same.
 """
@@ -18,7 +19,7 @@ from gateway.breaker.policy import Slope
 
 _MAX_BLOCKS = 16
 _MIN_BLOCKS = 12
-_FAR_WORSE = 2.0
+_FAR_WORSE = 2.5
 """Constant levels must leave this many times as much unexplained as the line does."""
 
 
@@ -88,7 +89,7 @@ class SlopeWatch:
         count = len(values)
         slope, start, fit = line_through(values)
         end = start + slope * (count - 1)
-        if slope <= 0.0 or fit < policy.fit or end < policy.growth * max(start, 0.0):
+        if slope <= 0.0 or end < policy.growth * max(start, 0.0):
             return None
         if end + slope * policy.horizon_steps / track.size < budget_us:
             return None

@@ -1,6 +1,6 @@
 """The signature breaker against a model of a few lines, under any sequence of events that hypothesis can think of."""
 
-from conftest import BUDGET_US, HARD_US, World
+from breaker_world import BUDGET_US, HARD_US, World
 from hypothesis import settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 

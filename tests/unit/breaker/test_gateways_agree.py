@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from conftest import HARD_US, World
+from breaker_world import HARD_US, World
 from hypothesis import settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -247,6 +247,18 @@ def test_a_late_word_of_an_older_state_changes_nothing(pair: tuple[Gateway, Gate
     assert there.world.verdict() is None
 
 
+def test_what_is_known_already_changes_nothing(pair: tuple[Gateway, Gateway]) -> None:
+    here, there = pair
+    here.world.trip()
+    hear_all(there)
+    there.world.at_s += 31.0
+    there.away = True
+    assert there.world.verdict().record.state is State.half_open
+    hear_all(there)
+
+    assert there.world.verdict().record.state is State.half_open
+
+
 def test_a_gateway_that_was_away_brings_its_trip_with_it(pair: tuple[Gateway, Gateway]) -> None:
     here, there = pair
     there.world.trip()
@@ -272,6 +284,19 @@ def test_trips_told_by_others_count_for_the_tenant(pair: tuple[Gateway, Gateway]
     assert here.world.verdict("s1-new") is None
     hear_all(here)
     assert here.world.verdict("s1-new").record.kind is Kind.tenant
+
+
+def test_a_tenant_is_opened_by_who_saw_the_last_trip_and_not_by_who_is_told(pair: tuple[Gateway, Gateway]) -> None:
+    here, there = pair
+    for number in range(5):
+        here.world.trip(f"s1-{number}")
+    for key, version, value in here.shared.told:
+        if key[0] == "signature":
+            there.show(key, version, value)
+
+    assert there.world.verdict("s1-new") is None
+    hear_all(there)
+    assert there.world.verdict("s1-new") is not None
 
 
 def test_what_is_pinned_the_store_must_keep_for_ever(world: World) -> None:

@@ -52,6 +52,18 @@ def test_one_signature_that_trips_again_and_again_is_one(world) -> None:
     assert world.verdict("s1-new") is None
 
 
+def test_bad_probes_of_old_trips_are_no_new_ones(make_world) -> None:
+    world = make_world(escalation=Escalation(signatures=2, window_s=20.0))
+    for signature in ("s1-a", "s1-b"):
+        world.trip(signature)
+        world.pass_time(40.0)
+    for signature in ("s1-a", "s1-b"):
+        assert world.begin_probe(f"p-{signature}", signature)
+        world.step(1e9, signature=signature, request_id=f"p-{signature}", pool="quarantine")
+
+    assert world.verdict("s1-new") is None
+
+
 def test_others_and_plain_requests_of_the_tenant_go_on(world) -> None:
     trip_many(world, 5)
 

@@ -136,7 +136,7 @@ def test_added_for_a_time_it_lasts_for_that_time() -> None:
     assert (record.state, record.until, record.trips) == (State.open, 605.0, 0)
 
     record = happened(record, Event.add, 50.0, author="lee", reason="still")
-    assert (record.until, record.author) == (80.0, "lee")
+    assert (record.since, record.until, record.author) == (50.0, 80.0, "lee")
 
 
 @pytest.mark.parametrize(

@@ -322,6 +322,8 @@ def test_what_a_book_exports_in_parts_adds_up_in_another(parts: list[tuple[str, 
             assert theirs.compile_mean_ms == pytest.approx(mine.compile_mean_ms)
             assert mine.max_us <= theirs.max_us * (1 + 1e-9)
             assert theirs.max_us <= max(1.0, mine.max_us * 1.2)
+            assert mine.compile_max_ms <= theirs.compile_max_ms * (1 + 1e-9)
+            assert theirs.compile_max_ms <= max(0.001, mine.compile_max_ms * 1.2)
 
 
 @given(strategies.floats(0.0, 1e11))
