@@ -79,12 +79,8 @@ class Link:
 
     async def close(self) -> None:
         """Let go of all connections. Never raises `FAILURES`."""
-        for closing in (self._pubsub, self._client, *self._others):
-            try:
-                await closing.aclose()
-            except FAILURES:
-                # It is being thrown away: how it breaks doesn't matter.
-                continue
+        for other in (self._pubsub, self._client, *self._others):
+            await _close(other, self._timeout_s)
 
     async def _say(self, *command: bytes | str | int | float, **options: Any) -> Any:
         async with asyncio.timeout(self._timeout_s):
@@ -104,17 +100,20 @@ async def open_link(options: RedisOptions) -> Link:
     match address.topology:
         case Topology.cluster:
             nodes = [ClusterNode(host, port) for host, port in address.hosts]
-            cluster = RedisCluster(startup_nodes=nodes, **settings)
+            cluster = RedisCluster(startup_nodes=nodes, dynamic_startup_nodes=False, **settings)
             try:
                 async with asyncio.timeout(options.timeout_s):
                     await cluster.initialize()
             except BaseException:
-                await cluster.aclose()
+                for unused in (cluster, *nodes):
+                    await _close(unused, options.timeout_s)
                 raise
             # Any node passes on what is published at any other.
             node = cluster.get_random_node()
             listener = Redis(host=node.host, port=int(node.port), **settings)
-            return Link(cluster, listener.pubsub(), [listener], options.timeout_s)
+            # The package does not always close the nodes that it was given.
+            others: list[Redis | ClusterNode] = [listener, *nodes]
+            return Link(cluster, listener.pubsub(), others, options.timeout_s)
         case Topology.sentinel:
             own: dict[str, Any] = {"username": options.sentinel_username, "password": options.sentinel_password}
             # They are asked one after the other; the last one must still have its turn in time.
@@ -131,6 +130,15 @@ async def open_link(options: RedisOptions) -> Link:
     return Link(client, client.pubsub(), [], options.timeout_s)
 
 
+async def _close(what: PubSub | Redis | RedisCluster | ClusterNode, timeout_s: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await (what.disconnect() if isinstance(what, ClusterNode) else what.aclose())
+    except FAILURES:
+        # It is being thrown away: how it breaks doesn't matter.
+        return
+
+
 def is_refusal(error: BaseException) -> bool:
     """Whether Redis is there and answers, but will not do this now (it is full, say)."""
     # In a script's error the code stands in the middle. What has become a replica must be left for its new primary.
@@ -145,7 +153,6 @@ def _settings(options: RedisOptions, address: Address) -> dict[str, Any]:
         "socket_timeout": None,
         "socket_connect_timeout": options.timeout_s,
         "socket_keepalive": True,
-        "client_name": "steplane",
         # The older protocol: the same answers from every version of servers and package.
         "protocol": 2,
         "retry": Retry(NoBackoff(), 0),

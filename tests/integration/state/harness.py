@@ -131,3 +131,11 @@ class Gateway:
 
     async def published(self) -> None:
         await until(lambda: not self.store.status().pending, f"published: {self.store.status()}")
+
+
+async def first_lease(gateway: Gateway, ttl_s: float) -> None:
+    """A server that is new grants none for as long as one lasts."""
+    began = time.monotonic()
+    while not await gateway.store.lease("probe", ttl_s):
+        assert time.monotonic() < began + 20
+        await asyncio.sleep(0.005)

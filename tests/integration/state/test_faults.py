@@ -1,4 +1,4 @@
-"""Redis is killed, paused, emptied, full, read-only or locked: nothing waits for it, and nothing forced is forgotten."""
+"""Redis is killed, paused, emptied, full or locked: nothing waits for it, and nothing forced is forgotten."""
 
 import asyncio
 import time
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.state.conftest import Join
-from tests.integration.state.harness import Gateway, RedisServer, free_port, until
+from tests.integration.state.harness import RedisServer, first_lease, free_port, until
 
 RECORDS = "{steplane:signature}:records"
 
@@ -271,11 +271,3 @@ async def test_leases_are_exclusive_and_can_be_given_back_only_by_their_holder(s
     here.store.release("probe")
     assert not await here.store.lease("probe", 0.3)
     await first_lease(here, 0.3)
-
-
-async def first_lease(gateway: Gateway, ttl_s: float) -> None:
-    """A server that is new grants none for as long as one lasts."""
-    began = time.monotonic()
-    while not await gateway.store.lease("probe", ttl_s):
-        assert time.monotonic() < began + 20
-        await asyncio.sleep(0.005)
