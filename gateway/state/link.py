@@ -35,8 +35,10 @@ class Link:
     """Calls scripts and hears messages. Raises `FAILURES`; after the first one it is to be closed, unless
     `is_refusal`."""
 
-    def __init__(self, client: Redis | RedisCluster, pubsub: PubSub, others: Sequence[Redis], timeout_s: float) -> None:
-        """`others`: clients that serve these two, to be closed with them. `timeout_s`: for each exchange."""
+    def __init__(
+        self, client: Redis | RedisCluster, pubsub: PubSub, others: Sequence[Redis | ClusterNode], timeout_s: float
+    ) -> None:
+        """`others`: what serves these two, to be closed with them. `timeout_s`: for each exchange."""
         self._client = client
         self._pubsub = pubsub
         self._others = others
@@ -105,7 +107,8 @@ async def open_link(options: RedisOptions) -> Link:
                 async with asyncio.timeout(options.timeout_s):
                     await cluster.initialize()
             except BaseException:
-                for unused in (cluster, *nodes):
+                await _close(cluster, options.timeout_s)
+                for unused in nodes:
                     await _close(unused, options.timeout_s)
                 raise
             # Any node passes on what is published at any other.
