@@ -210,7 +210,7 @@ def test_beyond_its_capacity_published_keys_are_forgotten_first() -> None:
 
 @pytest.mark.parametrize("packed", [b"", b"1 1 a b\nx", b"1 1 a b 0", b"a b c d e\nx"])
 def test_bytes_that_are_no_record_are_told_apart(packed: bytes) -> None:
-    with pytest.raises(ValueError, match="not a record|invalid literal"):
+    with pytest.raises(ValueError, match=r"not a record|invalid literal"):
         unpack(packed)
 
 
