@@ -4,20 +4,22 @@ Nothing is kept of a signature that stays within its limits. Bounded: beyond the
 forgotten.
 """
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from dataclasses import dataclass
 
 from gateway.breaker.policy import Aborts, OverBudget
-from gateway.hookcost.observation import Limit, OffenceObservation, StepObservation
+from gateway.hookcost.observation import Limit, OffenceObservation, RollupObservation, StepObservation
 
 
 class WindowCount:
     """Whether something happened `count` times within `window_s`, both ends included."""
 
-    __slots__ = ("_at_s", "_window_s", "worst")
+    __slots__ = ("_at_s", "_count", "_window_s", "worst")
 
     def __init__(self, count: int, window_s: float) -> None:
-        self._at_s: deque[float] = deque(maxlen=max(1, count))
+        # A list of so few is a fifth of a deque, and there is one for each signature.
+        self._at_s: list[float] = []
+        self._count = max(1, count)
         self._window_s = window_s
         self.worst = 0.0
         """The largest of the values that were counted within the window."""
@@ -28,8 +30,36 @@ class WindowCount:
         if not times or at_s - times[-1] > self._window_s:
             self.worst = 0.0
         times.append(at_s)
+        if len(times) > self._count:
+            del times[0]
         self.worst = max(self.worst, value)
-        return len(times) == times.maxlen and at_s - times[0] <= self._window_s
+        return len(times) == self._count and at_s - times[0] <= self._window_s
+
+
+class Shares:
+    """How many of a signature's steps within the window were over budget, by whole seconds."""
+
+    __slots__ = ("_seconds", "_window_s")
+
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
+        self._seconds: list[list[float]] = []
+        """Second, steps, and steps over budget."""
+
+    def add(self, at_s: float, steps: int, over: int) -> None:
+        """Add to the second of `at_s`, and forget those that are out of the window."""
+        seconds, second = self._seconds, at_s // 1.0
+        if not seconds or seconds[-1][0] < second:
+            seconds.append([second, 0.0, 0.0])
+            while seconds[0][0] < second - self._window_s:
+                del seconds[0]
+        seconds[-1][1] += steps
+        seconds[-1][2] += over
+
+    def reach(self, share: float) -> bool:
+        """Whether so many of the steps were over budget. They are told of later than those that were."""
+        steps = sum([second[1] for second in self._seconds], 0.0)
+        return sum([second[2] for second in self._seconds], 0.0) >= share * steps
 
 
 @dataclass(slots=True)
@@ -38,6 +68,7 @@ class Evidence:
 
     over_budget: WindowCount
     aborts: WindowCount
+    shares: Shares
     last_step: tuple[float, str, str] = (-1.0, "", "")
 
 
@@ -66,8 +97,16 @@ class EvidenceBook:
         if at_s == observation.at_s and replica == origin.replica and request_id != origin.request_id:
             return None
         evidence.last_step = (observation.at_s, origin.replica, origin.request_id)
+        evidence.shares.add(observation.at_s, 0, 1)
         count = evidence.over_budget
-        return count if count.add(observation.at_s, observation.own_us) else None
+        full = count.add(observation.at_s, observation.own_us)
+        return count if full and evidence.shares.reach(self._over_budget.least_share) else None
+
+    def note_steps(self, observation: RollupObservation) -> None:
+        """Note how many steps a signature makes, if there is anything against it."""
+        evidence = self._by_signature.get(observation.origin.signature)
+        if evidence is not None:
+            evidence.shares.add(observation.at_s, observation.steps, 0)
 
     def count_offence(self, observation: OffenceObservation) -> WindowCount | None:
         """Count what the engine's watchdog said; the count when it is enough.
@@ -91,6 +130,7 @@ class EvidenceBook:
             evidence = self._by_signature[signature] = Evidence(
                 WindowCount(self._over_budget.steps, self._over_budget.window_s),
                 WindowCount(self._aborts.count, self._aborts.window_s),
+                Shares(self._over_budget.window_s),
             )
             if len(self._by_signature) > self._capacity:
                 self._by_signature.popitem(last=False)

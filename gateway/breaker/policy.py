@@ -11,10 +11,14 @@ class OverBudget:
     """`steps` steps over the pool's step budget within `window_s` trip.
 
     One may be a page fault or a cold cache; three within ten seconds are what the request does.
+
+    least_share: of all steps of the signature that roll-ups tell of within the window, as far as they do: who makes
+                 thousands of steps each second has three page faults, too.
     """
 
     steps: int = 3
     window_s: float = 10.0
+    least_share: float = 0.001
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,8 @@ class Trust:
             self._trip(origin, replace(trip, count=rise.steps))
 
     def observe_rollup(self, observation: RollupObservation) -> None:
-        """Several steps of a request added up: says of a probe that it was seen."""
+        """Several steps of a request added up: against how many a few over budget count, and that a probe was seen."""
+        self._evidence.note_steps(observation)
         probe = self._probes.find(observation.origin.request_id)
         if probe is not None:
             probe.roll_up(observation.steps)

@@ -37,7 +37,8 @@ class Verdict:
         what = f"requests of tenant {record.key!r} that ask for hook work" if record.kind is Kind.tenant else None
         what = what or f"requests of this kind (cost signature {record.key})"
         if trip is None:
-            why = f"by {record.author}" + (f": {record.reason}" if record.reason else "")
+            # Who it was is for the audit log, not for clients.
+            why = "by an operator" + (f": {record.reason}" if record.reason else "")
         else:
             why = said_of(trip)
         until = {
@@ -61,7 +62,7 @@ class Verdict:
             "advice": advice_on(trip),
         }
         if trip is None:
-            return document | {"cause": "manual", "author": record.author, "reason": record.reason}
+            return document | {"cause": "manual", "reason": record.reason}
         over = {
             "cause": trip.cause.value,
             "observed": round(trip.observed, 3),

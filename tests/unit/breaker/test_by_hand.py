@@ -196,7 +196,9 @@ def test_the_client_is_told_of_a_persons_decision(world) -> None:
     world.trust.pin(Kind.signature, "s1-a", "kim", "see ticket 12")
     verdict = world.verdict()
 
-    assert "until an operator releases them: by kim: see ticket 12. To fix it: ask the operator" in verdict.message
+    assert (
+        "until an operator releases them: by an operator: see ticket 12. To fix it: ask the operator" in verdict.message
+    )
     assert verdict.document()["cause"] == "manual"
     assert verdict.document()["until"] is None
 

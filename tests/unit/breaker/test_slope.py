@@ -50,11 +50,11 @@ def test_a_mask_that_slows_down_with_each_token_is_found_below_the_budget(per_to
         pytest.param(noisy(lambda token: (210.0, 400.0, 600.0, 850.0)[min(token // 120, 3)], 0.0), id="three steps up"),
         pytest.param(noisy(lambda token: 800.0 if token // 70 % 2 else 250.0, 0.1), id="to and fro"),
         pytest.param(noisy(lambda token: 900.0 - 0.5 * min(token, 1300), 0.05), id="falling"),
-        pytest.param(noisy(lambda token: 230.0 + 0.05 * token, 0.0), id="rising, but not to the budget in time"),
-        pytest.param(noisy(lambda token: 700.0 + 0.05 * token, 0.0), id="rising by little"),
+        pytest.param(noisy(lambda token: 210.0 + 0.06 * token, 0.0), id="rising, but not to the budget in time"),
+        pytest.param(noisy(lambda token: 760.0 + 0.05 * token, 0.0), id="rising by little"),
         pytest.param(noisy(lambda token: 20.0 + 0.3 * min(token, 500), 0.0), id="rising while it is cheap"),
         pytest.param(noisy(lambda token: 40.0 + 0.03 * token, 0.0), id="rising far below the budget"),
-        pytest.param(noisy(lambda token: 900.0 - 600.0 * math.exp(-token / 50.0), 0.0), id="rising to a level"),
+        pytest.param(noisy(lambda token: 900.0 - 600.0 * math.exp(-token / 100.0), 0.0), id="rising to a level"),
     ],
 )
 def test_no_slope_is_seen_in(cost: Cost, seed: int) -> None:

@@ -117,6 +117,27 @@ def test_a_trip_names_the_worst_step_of_its_window(world) -> None:
     assert (trip.tenant, trip.pool, trip.replica, trip.request_id) == ("acme", "interactive", "gpu-1", "r3")
 
 
+@pytest.mark.parametrize(("steps_each_second", "trips"), [(0, True), (250, True), (301, False), (5000, False)])
+def test_three_among_thousands_are_not_what_the_signature_does(world, steps_each_second: int, trips: bool) -> None:
+    for second in range(100):
+        world.at_s = float(second)
+        if second % 5 == 0 and not world.told:
+            world.step(OVER, request_id=f"r{second}")
+        world.rollup(steps_each_second)
+
+    assert (world.verdict() is not None) is trips
+
+
+def test_one_in_a_hundred_is_what_a_busy_signature_does(world) -> None:
+    for second in range(20):
+        world.at_s = float(second)
+        world.rollup(5000)
+        for number in range(50):
+            world.step(OVER, request_id=f"r{number}", replica=f"gpu-{number}")
+
+    assert world.verdict().record.trip.cause is Cause.over_budget
+
+
 def test_signatures_do_not_add_up(world) -> None:
     for number in range(30):
         world.step(OVER, signature=f"s1-{number % 15}")
