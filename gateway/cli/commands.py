@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+DEFAULT_ADMIN = "http://127.0.0.1:8081"
+
 app = typer.Typer(
     name="steplane",
     help="Reverse proxy for SGLang and vLLM that routes by what a request costs the engine's step thread.",
@@ -115,3 +117,76 @@ def launch(
     from gateway.cli.launch import run
 
     run(pool, engine, arguments, dry_run=dry_run)
+
+
+quarantine_app = typer.Typer(
+    help="What a running gateway keeps apart, and why; exit code 1 where it can't be asked or says no.",
+    no_args_is_help=True,
+)
+app.add_typer(quarantine_app, name="quarantine")
+
+Admin = Annotated[
+    str, typer.Option("--admin", metavar="URL", envvar="STEPLANE_ADMIN", help="Admin port of the gateway.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print what the API answers.")]
+Key = Annotated[str, typer.Argument(metavar="KEY", help="A cost signature (s1-…), or a tenant's name.")]
+OfTenant = Annotated[bool, typer.Option("--tenant", help="KEY is a tenant's name.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; goes into the audit log.")]
+Author = Annotated[
+    str | None, typer.Option("--author", metavar="NAME", help="Who, for the audit log; without it $USER.")
+]
+
+
+@quarantine_app.command("list")
+def list_quarantine(
+    admin: Admin = DEFAULT_ADMIN,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many at most.")] = 100,
+    as_json: Json = False,
+) -> None:
+    """Show what is quarantined, newest first."""
+    from gateway.cli.quarantine import list_all
+
+    list_all(admin, limit, as_json=as_json)
+
+
+@quarantine_app.command("show")
+def show_quarantine(key: Key, admin: Admin = DEFAULT_ADMIN, tenant: OfTenant = False, as_json: Json = False) -> None:
+    """Show one signature or tenant: why, what it costs, what runs of it, who did what."""
+    from gateway.cli.quarantine import show
+
+    show(admin, key, tenant=tenant, as_json=as_json)
+
+
+@quarantine_app.command("add")
+def add_to_quarantine(
+    key: Key,
+    reason: Reason,
+    wait: Annotated[
+        str | None,
+        typer.Option("--for", metavar="DURATION", help="90s, 10m, 2h; without it as long as a trip lasts."),
+    ] = None,
+    pin: Annotated[bool, typer.Option("--pin", help="Until somebody releases it.")] = False,
+    tenant: OfTenant = False,
+    author: Author = None,
+    admin: Admin = DEFAULT_ADMIN,
+    as_json: Json = False,
+) -> None:
+    """Quarantine a cost signature, or with --tenant all costly requests of a tenant."""
+    from gateway.cli.quarantine import add
+
+    add(admin, key, reason, author, wait, pin=pin, tenant=tenant, as_json=as_json)
+
+
+@quarantine_app.command("release")
+def release_from_quarantine(
+    key: Key,
+    reason: Reason,
+    tenant: OfTenant = False,
+    author: Author = None,
+    admin: Admin = DEFAULT_ADMIN,
+    as_json: Json = False,
+) -> None:
+    """Let a signature or tenant go at once."""
+    from gateway.cli.quarantine import release
+
+    release(admin, key, reason, author, tenant=tenant, as_json=as_json)

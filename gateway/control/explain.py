@@ -133,6 +133,9 @@ def _object(
 ) -> Explanation:
     pool = decision.pool if decision else None
     entry = experience.book.entry(classification.signature) if experience is not None else None
+    observed = None if entry is None else entry.document()
+    if observed is not None:
+        del observed["last_seen_s"]  # of a clock that nobody else has
     return {
         "pool": pool.name if pool else None,
         "route": decision.rule if decision else None,
@@ -144,7 +147,7 @@ def _object(
         "grammar_key": classification.grammar_key,
         "cost": _cost(classification.cost),
         "predicted": _cost(predicted),
-        "observed": None if entry is None else entry.document(),
+        "observed": observed,
         "quarantine": None if quarantine is None else quarantine.document(),
         "backend": {"name": explained.backend, "version": explained.version},
         "contributions": [asdict(each) for each in explained.contributions],

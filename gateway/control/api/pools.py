@@ -58,7 +58,7 @@ class PoolsApi:
 
     def _queue(self, pool: Pool) -> dict[str, object]:
         queue = self.context.queues[pool.name]
-        return queue.snapshot() | {"size": queue.policy.queue, "max_wait_s": queue.policy.max_wait_s}
+        return _rounded(queue.snapshot()) | {"size": queue.policy.queue, "max_wait_s": queue.policy.max_wait_s}
 
     def _replicas(self, pool: Pool, sources: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
         breakers = {each["replica"]: each for each in self.context.breakers[pool.name].snapshot()}
@@ -85,6 +85,15 @@ class PoolsApi:
             "probe_ms": None if record.latency_s is None else round(record.latency_s * 1e3, 3),
             "failures_in_row": record.failures_in_row,
             "last_error": record.last_error,
-            "breaker": {name: value for name, value in breaker.items() if name != "replica"},
-            "source": source and {name: value for name, value in source.items() if name != "replica"},
+            "breaker": _rounded(breaker),
+            "source": None if source is None else _rounded(source),
         }
+
+
+def _rounded(figures: Mapping[str, object]) -> dict[str, object]:
+    """For people: milliseconds are enough, and whose they are stands above them."""
+    return {
+        name: round(value, 3) if isinstance(value, float) else value
+        for name, value in figures.items()
+        if name != "replica"
+    }

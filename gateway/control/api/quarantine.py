@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 from aiohttp import web
-from pydantic import BeforeValidator, StringConstraints, model_validator
+from pydantic import AfterValidator, BeforeValidator, StringConstraints, model_validator
 
 from gateway.breaker.record import BREAKER, BreakerRecord, Kind, State
 from gateway.control.api.costs import cost_document
@@ -38,22 +38,25 @@ def _checked_text(value: object) -> object:
     return value.strip()
 
 
+def _checked_author(author: str) -> str:
+    if author == BREAKER:
+        raise custom_error("the name of a person", f"{BREAKER!r} is what trips by itself")
+    return author
+
+
 Signature = Annotated[str, BeforeValidator(_checked_signature)]
 Tenant = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 Said = Annotated[str, BeforeValidator(_checked_text), StringConstraints(max_length=500)]
 
 
+Author = Annotated[Said, AfterValidator(_checked_author)]
+
+
 class ByHand(Part):
     """Who does something by hand, and why."""
 
-    author: Said
+    author: Author
     reason: Said
-
-    @model_validator(mode="after")
-    def _by_a_person(self) -> "ByHand":
-        if self.author == BREAKER:
-            raise custom_error(f"an author other than {BREAKER!r}", "that is the name of what trips by itself")
-        return self
 
 
 class AddBody(ByHand):
