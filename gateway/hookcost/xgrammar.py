@@ -20,7 +20,7 @@ from math import exp
 
 import orjson
 
-from gateway.hookcost.bill import Path
+from gateway.hookcost.bill import Bill, Path
 from gateway.hookcost.pattern import MALFORMED, PatternBill, read_pattern
 from gateway.hookcost.regex import Regex
 from gateway.hookcost.schemawalk import NAME, SchemaWalk
@@ -33,6 +33,12 @@ _MAX_TYPES = 16
 UNROLLED = 128
 """Counted repetitions up to this many are unrolled into states at compile time; longer ones are counted at each step
 (`kLargeRepeatThreshold`)."""
+
+_REQUIRED_STATE = 0.65
+"""A state at which a text may not end yet, against one at which it may."""
+_FURTHER_STATES = 72
+"""What a text that may go on beyond `UNROLLED` adds."""
+_TOKEN_OVERLAP = 3
 
 FORMATS = frozenset(
     (
@@ -57,7 +63,11 @@ FORMATS = frozenset(
 class XgrammarWalk(SchemaWalk):
     """A schema as xgrammar reads it."""
 
-    __slots__ = ()
+    __slots__ = ("_texts",)
+
+    def __init__(self, schema: object, vocabulary: Vocabulary, bill: Bill) -> None:
+        super().__init__(schema, vocabulary, bill)
+        self._texts: set[tuple[int, int]] = set()
 
     def _read(self, schema: object, depth: int, path: Path | None, role: str | None) -> None:
         bill = self.bill
@@ -155,9 +165,21 @@ class XgrammarWalk(SchemaWalk):
             elif high != -1 and low > high:
                 self.bill.refuse("`minLength` is above `maxLength`", path)
             else:
-                self.bill.add("bounded_text", 1.0, path)
+                self._bounded_text(low, high, path)
         else:
             self.bill.counts["text"] = 1.0
+
+    def _bounded_text(self, low: int, high: int, path: Path | None) -> None:
+        """Up to 0.2.8 a bound is unrolled into states, up to `UNROLLED` of each kind and once for all equal ones; where
+        the upper end is among them, a mask tries each token against it."""
+        self.bill.add("bounded_text", 1.0, path)
+        if 0 <= high <= UNROLLED:
+            self.bill.add("bounded_text_end", 1.0, path)
+        if (low, high) not in self._texts:
+            self._texts.add((low, high))
+            beyond = _FURTHER_STATES if low <= UNROLLED < high else 0
+            optional = max(0, min(high, UNROLLED + beyond) - low - _TOKEN_OVERLAP)
+            self.bill.add("bounded_text_states", _REQUIRED_STATE * min(low, UNROLLED) + optional, path)
 
     def pattern(self, source: object, path: Path | None) -> None:
         """A `pattern`, or a name of `patternProperties`."""
@@ -329,6 +351,7 @@ _PLUS_STATES = 0.7
 """What the state before the loop of a `+` adds to the loop's own."""
 _CFG_FACTOR = 2.0
 """A pattern that the automaton builder does not take (beyond ASCII, lookaround) becomes context-free rules instead."""
+_MOST_STATES = 1_000_000
 _TOKEN_CHARS = 24
 _TOKENS_UP_TO = tuple(1.0 - exp(-((length / 6.5) ** 1.7)) for length in range(_TOKEN_CHARS))
 """The share of word-like tokens of at most so many characters."""
@@ -344,10 +367,11 @@ def _room(characters: float) -> float:
 
 def _quantities(regex: Regex, vocabulary: Vocabulary) -> list[tuple[str, float]]:
     """`pattern_states`: states of the unrolled automaton, each weighted by the share of tokens that stay in its class.
+    `counted_states`: those of the repetitions that are not unrolled, but were before 0.2.6.
 
     A state whose tokens run into a fence after few characters lets only short ones through.
     """
-    states = counted = reach = 0.0
+    states = counted = unrolled = reach = 0.0
     following = None
     for position in reversed(regex.positions):
         ahead = 0.0 if position.fenced else reach
@@ -357,6 +381,7 @@ def _quantities(regex: Regex, vocabulary: Vocabulary) -> list[tuple[str, float]]
             reach = float("inf")
         elif position.repeat > UNROLLED:
             counted = max(counted, share)
+            unrolled += share * min(position.copies, _MOST_STATES)
             states += share
             reach = float("inf")
         elif ahead == float("inf"):
@@ -372,4 +397,6 @@ def _quantities(regex: Regex, vocabulary: Vocabulary) -> list[tuple[str, float]]
     found = [("pattern_states", states), ("pattern_literals", float(min(regex.literals, 100_000)))]
     if counted:
         found.append(("counted_class", counted))
+    if unrolled:
+        found.append(("counted_states", unrolled))
     return found

@@ -119,7 +119,7 @@ def test_the_backend_that_counts_is_the_one_that_is_explained() -> None:
     head = "default_pool: a\npools: {a: {replicas: [http://h:1]}}\n"
     for hookcost, dearest in [
         ("{grammar_backend: xgrammar}", "counted_class"),
-        ("{grammar_backend: xgrammar, grammar_backend_version: 0.2.5}", "counted_class"),
+        ("{grammar_backend: xgrammar, grammar_backend_version: 0.2.7}", "counted_class"),
         ("{grammar_backend: llguidance}", "pattern_width"),
     ]:
         config = parse_config(f"{head}hookcost: {hookcost}\n")

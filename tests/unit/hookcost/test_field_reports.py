@@ -103,31 +103,32 @@ def test_a6_a_huge_enum_is_heavy_and_beyond_a_limit_refused(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize(
-    "schema",
+    ("schema", "last_dear", "first_cheap"),
     [
-        {
-            "type": "object",
-            "properties": {"x": {"type": "string", "maxLength": 100_000}},
-        },
-        {
-            "type": "array",
-            "minItems": 5,
-            "maxItems": 10,
-            "items": {
+        ({"type": "object", "properties": {"x": {"type": "string", "maxLength": 100_000}}}, "0.2.8", "0.2.9"),
+        (
+            {
                 "type": "array",
                 "minItems": 5,
                 "maxItems": 10,
-                "items": {"type": "string"},
+                "items": {"type": "array", "minItems": 5, "maxItems": 10, "items": {"type": "string"}},
             },
-        },
+            "0.1.19",
+            "0.1.34",
+        ),
     ],
     ids=["a7", "a10"],
 )
-def test_a7_a10_bounds_cost_each_step_before_xgrammar_0_2_6_only(model: CostModel, schema: dict[str, Any]) -> None:
-    new = Ask(Classifier(model, backends=(("xgrammar", "0.2.9"),))).schema(schema)
-    old = Ask(Classifier(model, backends=(("xgrammar", "0.2.5"),))).schema(schema)
-    assert not heavy(new.cost)
+def test_a7_a10_bounds_are_dear_in_the_versions_of_xgrammar_that_unroll_them(
+    model: CostModel, schema: dict[str, Any], last_dear: str, first_cheap: str
+) -> None:
+    old, fixed, new = (
+        Ask(Classifier(model, backends=(("xgrammar", version),))).schema(schema)
+        for version in (last_dear, first_cheap, "0.2.9")
+    )
     assert heavy(old.cost)
+    assert not heavy(fixed.cost)
+    assert not heavy(new.cost)
 
 
 def test_a8_growing_masks_are_left_to_the_breaker_but_the_shape_is_known(

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gateway.hookcost import Classifier
 from gateway.hookcost.prices import CostModel, CostModelError, cost_model_from
 from tests.unit.hookcost.conftest import REPOSITORY, Ask
 
@@ -87,6 +88,45 @@ NAMES = (
 )
 def test_the_compile_laws_of_xgrammar_come_out(ask: Ask, schema: dict[str, Any], low: float, high: float) -> None:
     assert low <= ask.schema(schema).by_backend["xgrammar"].compile_ms <= high
+
+
+@pytest.mark.parametrize(
+    ("version", "schema", "compile_ms", "step_us"),
+    [
+        ("0.2.8", {"type": "string", "maxLength": 5}, 43, 8_800),
+        ("0.2.8", {"type": "string", "maxLength": 20}, 389, 8_500),
+        ("0.2.7", {"type": "string", "maxLength": 100}, 2_424, 7_900),
+        ("0.2.7", {"type": "string", "maxLength": 128}, 3_108, 7_900),
+        ("0.2.7", {"type": "string", "maxLength": 300}, 4_937, 1_258),
+        ("0.2.7", {"type": "string", "minLength": 20}, 367, 476),
+        ("0.2.7", {"type": "string", "minLength": 2000}, 1_794, 1_000),
+        ("0.2.7", {"type": "string", "minLength": 10, "maxLength": 20}, 349, 7_400),
+        ("0.2.7", {"type": "string", "minLength": 100, "maxLength": 200}, 3_894, 1_000),
+        ("0.2.7", {"type": "string", "minLength": 500, "maxLength": 1000}, 1_775, 1_000),
+        ("0.2.7", {"anyOf": [{"type": "string", "maxLength": n} for n in (20, 30, 40)]}, 2_001, 8_400),
+        ("0.2.7", {"anyOf": [{"type": "array", "items": {"type": "string", "maxLength": 120}}] * 4}, 2_988, 7_900),
+        ("0.2.6", {"type": "string", "pattern": "^.{1,255}$"}, 24, 36_000),
+        ("0.2.5", {"type": "string", "pattern": "^.{1,255}$"}, 6_256, 88),
+        (
+            "0.2.2",
+            {"type": "object", "properties": {"account": {}, "balance": {}}, "additionalProperties": True},
+            421,
+            74,
+        ),
+        (
+            "0.2.1",
+            {"type": "object", "properties": {"account": {}, "balance": {}}, "additionalProperties": True},
+            22,
+            44,
+        ),
+    ],
+)
+def test_prices_follow_the_version_of_xgrammar(
+    model: CostModel, version: str, schema: dict[str, Any], compile_ms: float, step_us: float
+) -> None:
+    cost = Ask(Classifier(model, backends=(("xgrammar", version),))).schema(schema).cost
+    assert compile_ms / 2 - 30 <= cost.compile_ms <= compile_ms * 2 + 30
+    assert step_us / 3 - 50 <= cost.step_us <= step_us * 3 + 1000
 
 
 @pytest.mark.parametrize(
