@@ -61,10 +61,16 @@ class Oversight:
     """
 
     def __init__(
-        self, policy: BreakerPolicy, store: Store, running: RunningRequests, clock: Callable[[], float]
+        self,
+        policy: BreakerPolicy,
+        store: Store,
+        running: RunningRequests,
+        clock: Callable[[], float],
+        wall: Callable[[], float] = time.time,
     ) -> None:
+        """`clock` is monotonic, `wall` the time of day, both in seconds."""
         self.book = CostBook(clock)
-        self.trust = Trust(policy, clock, time.time, self._happened)
+        self.trust = Trust(policy, clock, wall, self._happened)
         self.store = store
         self.evict: Callable[[str], None] = _nobody
         self.transitions: dict[tuple[str, str, str], int] = {}

@@ -23,6 +23,7 @@ from gateway.hookcost.signature import is_signature
 
 _LISTED = 100
 _MOST = 10_000
+_LONGEST_TEXT = 500
 _LONGEST_WAIT_S = 366 * 86_400.0
 
 
@@ -35,6 +36,8 @@ def _checked_signature(value: object) -> object:
 def _checked_text(value: object) -> object:
     if not isinstance(value, str) or not value.strip():
         raise custom_error("some text", "it goes into the audit log")
+    if len(value) > _LONGEST_TEXT:
+        raise custom_error(f"text of at most {_LONGEST_TEXT} characters")
     return value.strip()
 
 
@@ -46,9 +49,7 @@ def _checked_author(author: str) -> str:
 
 Signature = Annotated[str, BeforeValidator(_checked_signature)]
 Tenant = Annotated[str, StringConstraints(min_length=1, max_length=128)]
-Said = Annotated[str, BeforeValidator(_checked_text), StringConstraints(max_length=500)]
-
-
+Said = Annotated[str, BeforeValidator(_checked_text)]
 Author = Annotated[Said, AfterValidator(_checked_author)]
 
 

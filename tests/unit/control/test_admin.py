@@ -1,73 +1,18 @@
-import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
-import httpx
 import orjson
 import pytest
-from aiohttp import web
 
 from gateway import __version__
-from gateway.control.admin import AdminContext, create_admin_app
-from gateway.control.assembly import build_router
-from gateway.control.classifier import build_classifier
-from gateway.control.config import parse_config
 from gateway.control.explain import explain
-from gateway.control.metrics import Metrics
-from gateway.control.tally import Tally
-from gateway.feed.health import HealthMonitor, HealthPolicy
-
-CONFIG = """
-default_pool: interactive
-limits: {max_body_bytes: 1000}
-pools:
-  interactive:
-    replicas: [{url: "http://127.0.0.1:1", name: i1}]
-    step_budget_us: 1000
-    when_unavailable: {spill: grammar}
-  grammar: {replicas: [{url: "http://127.0.0.1:2", name: g1}]}
-rules:
-  - {name: structured, when: {grammar: any}, pool: grammar}
-"""
-
-
-@dataclass
-class Admin:
-    """A running admin port, and what it shows."""
-
-    client: httpx.AsyncClient
-    context: AdminContext
-    draining: bool = False
-
-    async def probed(self) -> None:
-        """Let every replica be probed once; both are refused, since nothing listens there."""
-        await self.context.health.start()
-        await self.context.health.wait_all_probed()
-
-    def admit(self, *names: str) -> None:
-        for pool in self.context.router.pools.values():
-            for replica in pool.replicas:
-                replica.set_healthy(replica.name in names)
+from tests.unit.control.admins import Admin, running_admin
 
 
 @pytest.fixture
 async def admin() -> AsyncIterator[Admin]:
-    config = parse_config(CONFIG)
-    router = build_router(config)
-    targets = [(replica, HealthPolicy(interval_s=60)) for pool in router.pools.values() for replica in pool.replicas]
-    health = HealthMonitor(targets, clock=asyncio.get_running_loop().time)
-    context = AdminContext(
-        config, router, health, Metrics(router.pools, Tally()), build_classifier(config), lambda: running.draining
-    )
-    runner = web.AppRunner(create_admin_app(context), access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{runner.addresses[0][1]}") as client:
-        running = Admin(client, context)
+    async with running_admin() as running:
         yield running
-    await health.close()
-    await runner.cleanup()
 
 
 async def test_it_is_alive_as_soon_as_it_answers(admin: Admin) -> None:
@@ -91,7 +36,11 @@ async def test_it_is_ready_once_replicas_were_probed_and_any_pool_can_take_reque
 
     admin.admit("g1")
     assert await readiness() == (200, None)
-    assert (await admin.client.get("/readyz")).json()["pools"] == {"interactive": False, "grammar": True}
+    assert (await admin.client.get("/readyz")).json()["pools"] == {
+        "interactive": False,
+        "grammar": True,
+        "quarantine": False,
+    }
 
     admin.draining = True
     assert await readiness() == (503, "draining")
@@ -107,20 +56,31 @@ async def test_pools_and_replicas_are_listed_with_load_and_state(admin: Admin) -
     pools = (await admin.client.get("/api/v1/pools")).json()["pools"]
     replicas = (await admin.client.get("/api/v1/replicas")).json()["replicas"]
 
-    assert [pool["name"] for pool in pools] == ["interactive", "grammar"]
-    assert pools[0] | {"replicas": None} == {
+    assert [pool["name"] for pool in pools] == ["interactive", "grammar", "quarantine"]
+    assert pools[0] | {"replicas": None, "queue": None} == {
         "name": "interactive",
         "available": True,
+        "quarantine": False,
         "step_budget_us": 1000,
+        "hard_limit_us": 20_000,
+        "compile_limit_ms": 5000,
+        "on_open": "quarantine",
+        "on_trip": "rerun",
+        "max_in_flight": None,
+        "max_structured": None,
         "when_unavailable": {"spill": "grammar"},
         "in_flight": 3,
+        "queue": None,
         "replicas": None,
     }
-    assert (pools[1]["available"], pools[1]["when_unavailable"]) == (False, "reject")
-    assert [[replica["name"] for replica in pool["replicas"]] for pool in pools] == [["i1"], ["g1"]]
+    assert pools[0]["queue"].items() >= {"waiting": 0, "oldest_s": 0, "size": 1000, "max_wait_s": 30, "full": 0}.items()
+    assert (pools[1]["available"], pools[1]["when_unavailable"], pools[1]["on_open"]) == (False, "reject", "refuse")
+    assert [pool["quarantine"] for pool in pools] == [False, False, True]
+    assert [[replica["name"] for replica in pool["replicas"]] for pool in pools] == [["i1"], ["g1"], ["q1"]]
     assert [(replica["name"], replica["pool"], replica["available"]) for replica in replicas] == [
         ("i1", "interactive", True),
         ("g1", "grammar", False),
+        ("q1", "quarantine", False),
     ]
     assert replicas[1]["last_error"] == "connection refused"
     assert replicas[1]["state_age_s"] >= 0
@@ -198,7 +158,7 @@ async def test_a_failure_inside_is_answered_and_does_not_say_more_than_it_should
     def broken(*_: object) -> None:
         raise RuntimeError("secret")
 
-    monkeypatch.setattr("gateway.control.admin.explain_in_turns", broken)
+    monkeypatch.setattr("gateway.control.api.explain.explain_in_turns", broken)
 
     reply = await admin.client.post("/api/v1/explain", content=b"{}")
 

@@ -160,7 +160,8 @@ def test_a_mistake_is_named_with_line_key_what_was_expected_and_what_was_found(m
         ),
         (
             "{replicas: [{url: http://h:1, nam: x}]}",
-            "3:40: pools.all.replicas[0].nam: expected one of url, name, feed, found an unknown key (did you mean name?)",
+            "3:40: pools.all.replicas[0].nam: expected one of url, name, feed, found an unknown key "
+            "(did you mean name?)",
         ),
         (
             "{replicas: [http://h:1, http://h:1/]}",
