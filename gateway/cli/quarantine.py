@@ -19,7 +19,7 @@ from gateway.hookcost.signature import is_signature
 
 _PATH = "/api/v1/quarantine"
 _UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|)")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d|)")
 _SHOWN_AUDIT = 10
 _STYLE = {"open": "red", "half_open": "yellow", "pinned": "magenta", "closed": "green"}
 
