@@ -11,7 +11,7 @@ FAST_PYTHON ?= $(shell for each in /usr/bin/python3.11 /usr/local/bin/python3.11
     $$each -c 'import ensurepip, venv' 2>/dev/null && echo $$each && exit; done; echo $(PYTHON))
 SOURCES := $(shell find gateway replica loadtest config -type f -not -name '*.pyc') pyproject.toml
 
-.PHONY: run test lint format test-engines test-compiled bench-wire bench-hookcost bench-recorder wheel clean
+.PHONY: run test lint format test-engines test-compiled bench-wire bench-hookcost bench-breaker soak-breaker bench-recorder wheel clean
 
 run: $(VENV)/.run-ready
 	@exec $(BIN)/steplane up
@@ -39,6 +39,14 @@ bench-wire: $(VENV)/.dev-ready $(COMPILED)/.ready
 # What classifying a request costs: plain, with a schema seen or unseen, and the longest turn for a large body.
 bench-hookcost: $(VENV)/.dev-ready
 	$(BIN)/python -m loadtest.bench_hookcost
+
+# From the first step over budget to the next request of its signature in quarantine, with one gateway and with two.
+bench-breaker: $(VENV)/.dev-ready
+	$(BIN)/python -m loadtest.breaker $(ARGS)
+
+# Ten minutes of mixed traffic: nobody but offenders may be quarantined.
+soak-breaker: $(VENV)/.dev-ready
+	$(BIN)/python -m loadtest.breaker.soak $(ARGS)
 
 # What recording each step costs the engine.
 bench-recorder: $(VENV)/.dev-ready

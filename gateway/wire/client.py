@@ -161,9 +161,12 @@ class ClientConnection:
 
     def end_broken(self, exchange: Exchange, event: bytes) -> None:
         """End a response that cannot be completed: with `event` and a correct end, or without one if there is none."""
+        if event and not exchange.head.http10:
+            self.transport.write(chunk(event) + LAST_CHUNK)
+            return
         exchange.keep_alive = False
         if event:
-            self.transport.write(event if exchange.head.http10 else chunk(event) + LAST_CHUNK)
+            self.transport.write(event)
         elif exchange.head.http10:
             self.transport.abort()  # a plain close would look like a complete response
 

@@ -198,6 +198,6 @@ async def test_an_engine_that_is_gone_itself_cannot_be_told_and_harms_nobody() -
             await client.head()
         await running.engines["a"].stop()
         clients[0].close()
-        assert b"upstream_died" in await clients[1].rest()
+        assert b"upstream_died" in await clients[1].read_until(b"\r\n0\r\n\r\n")
         await until(lambda: running.in_flight == 0)
         assert (await running.admin("/healthz"))[0] == 200

@@ -174,7 +174,7 @@ async def test_a_stream_is_ended_by_an_event_and_a_correct_end() -> None:
         await client.head()
         assert await client.read(len(chunk(b"data: 1\n\n"))) == chunk(b"data: 1\n\n")
         gateway.handler.handled[0].end(ENDED)
-        assert await client.rest() == chunk(ERROR_EVENT) + b"0\r\n\r\n"
+        assert await client.read_until(b"0\r\n\r\n") == chunk(ERROR_EVENT) + b"0\r\n\r\n"
         assert gateway.handler.over[0].failure is ENDED
 
 
@@ -196,7 +196,7 @@ async def test_an_event_that_has_begun_is_completed_first(rest: bytes) -> None:
         assert await client.read(5) == b"9\r\nda"
         gateway.handler.handled[0].end(ENDED)
         sent.set()
-        assert await client.rest() == rest + chunk(ERROR_EVENT) + b"0\r\n\r\n"
+        assert await client.read_until(b"0\r\n\r\n") == rest + chunk(ERROR_EVENT) + b"0\r\n\r\n"
 
 
 async def test_a_stream_that_ends_by_itself_meanwhile_just_ends() -> None:
@@ -218,6 +218,22 @@ async def test_a_stream_that_ends_by_itself_meanwhile_just_ends() -> None:
         sent.set()
         assert await client.read_until(b"0\r\n\r\n") == b"ta: 1\n\n\r\n0\r\n\r\n"
         assert gateway.handler.over[0].failure is None
+
+
+async def test_a_client_may_go_on_after_a_stream_that_was_ended() -> None:
+    async def script(served: Served) -> None:
+        await served.request()
+        await served.send(SSE_HEAD + chunk(b"data: 1\n\n"))
+        await served.closed()
+
+    async with wire(script) as gateway:
+        client = await gateway.client()
+        for count in range(3):
+            await client.send(post(b"x"))
+            await client.head()
+            await client.read(len(chunk(b"data: 1\n\n")))
+            gateway.handler.handled[count].end(ENDED)
+            assert await client.read_until(b"0\r\n\r\n") == chunk(ERROR_EVENT) + b"0\r\n\r\n"
 
 
 async def test_an_event_that_is_never_completed_is_not_waited_for_forever() -> None:

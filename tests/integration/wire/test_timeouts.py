@@ -120,7 +120,6 @@ async def test_a_stream_that_stops_between_events_ends_with_an_error_event() -> 
     async with wire(script, timeouts=quick(stream_idle_s=0.1)) as gateway:
         client = await gateway.client()
         assert (await client.ask(GET)).body == b"data: 1\n\n" + ERROR_EVENT
-        await client.closed()
         failure = gateway.handler.over[0].failure
         assert failure is not None
         assert failure.kind == FailureKind.idle_timeout

