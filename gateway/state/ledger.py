@@ -28,6 +28,9 @@ _UNKNOWN_GROUND = "?"
 _FADING_MS = 1000.0
 """With less than this to live a record counts as over, since Redis may see its end before us."""
 
+_EXAMINE = 2000
+"""So many keys are examined at a time for having expired."""
+
 _LOOK_AT = 64
 """Of so many of the oldest keys one that is published is forgotten, if there is one."""
 
@@ -85,11 +88,13 @@ class _Entry:
 
     shown:  the last version that was reported.
     stored: the newest state known of Redis.
+    lost:   Redis may not have it, or has another that can't have come of it.
     flying: the advance that was sent and is not answered yet; it is `advance`, unless that was replaced meanwhile.
     """
 
     shown: int = 0
     stored: Stored | None = None
+    lost: bool = False
     force: _Force | None = None
     advance: _Advance | None = None
     flying: _Advance | None = None
@@ -121,6 +126,8 @@ class Ledger:
     dropped: int = 0
     _entries: dict[str, _Entry] = field(default_factory=dict)
     _unsent: dict[str, None] = field(default_factory=dict)
+    _unexamined: list[str] = field(default_factory=list)
+    """Keys that `expire` has yet to look at."""
 
     def force(self, key: str, value: bytes, ttl_s: float) -> int:
         """Put a value on top, and show it; its version."""
@@ -164,14 +171,13 @@ class Ledger:
         """What is to be sent next, at most one change for each key. Offered again until `answered`; one list at a time:
         when its answers can't come any more, `unanswered` says so."""
         changes: list[Change] = []
-        for key in list(self._unsent):
-            if len(changes) == limit:
-                break
-            change = self._next_change(key, self._entries[key])
-            if change is None:
-                del self._unsent[key]
-            else:
-                changes.append(change)
+        while self._unsent and not changes:
+            for key in list(islice(self._unsent, limit)):
+                change = self._next_change(key, self._entries[key])
+                if change is None:
+                    del self._unsent[key]
+                else:
+                    changes.append(change)
         return changes
 
     def answered(self, change: Change, clean: bool, stored: Stored | None) -> None:
@@ -183,7 +189,7 @@ class Ledger:
         if entry is None:
             return
         # To a restore Redis answers by its decision between the two; what else it tells may be of a time before one.
-        known = stored is not None and self._learn(entry, stored, decided=change.operation is Operation.restore)
+        entry.lost = stored is None or not self._learn(entry, stored, decided=change.operation is Operation.restore)
         flown = entry.flying
         match change.operation:
             case Operation.force:
@@ -192,7 +198,7 @@ class Ledger:
                 self._advance_answered(entry, clean)
             case Operation.restore:
                 pass
-        if known and entry.force is None and entry.advance is None:
+        if not entry.lost and entry.force is None and entry.advance is None:
             self._unsent.pop(change.key, None)
         self._show(change.key, entry)
         if flown is not None and change.operation is Operation.advance:
@@ -218,51 +224,63 @@ class Ledger:
             del self._entries[key]
         entry = self._touch(key)
         if not self._learn(entry, stored, decided=False):
-            self._unsent[key] = None
+            self._is_lost(key, entry)
         self._show(key, entry)
 
     def restore_all_but(self, found: Collection[tuple[str, str]]) -> None:
         """Have everything restored that Redis doesn't have as it is known here. `found`: the keys and tokens it has."""
         for key, entry in self._entries.items():
             if entry.stored is not None and (key, entry.stored.token) not in found:
-                self._unsent[key] = None
+                self._is_lost(key, entry)
 
     def expire(self) -> list[str]:
-        """Forget what has outlived its time, and name it. What waits to be sent stays."""
+        """Forget what has outlived its time, and name it. What waits to be sent stays.
+
+        Looks at a part of the keys each time, so that it never takes long.
+        """
         now_ms = self.now_ms()
-        expired = [
-            key
-            for key, entry in self._entries.items()
-            if entry.stored is not None and entry.stored.is_expired(now_ms) and key not in self._unsent
-        ]
-        for key in expired:
-            del self._entries[key]
+        if not self._unexamined:
+            self._unexamined = list(self._entries)
+        part, self._unexamined = self._unexamined[-_EXAMINE:], self._unexamined[:-_EXAMINE]
+        expired = []
+        for key in part:
+            entry = self._entries.get(key)
+            if entry is None or entry.stored is None or key in self._unsent:
+                continue
+            if entry.stored.is_expired(now_ms):
+                del self._entries[key]
+                expired.append(key)
         return expired
 
     def _next_change(self, key: str, entry: _Entry) -> Change | None:
         force, advance, stored = entry.force, entry.advance, entry.stored
         if force is not None:
             return Change(Operation.force, key, force.token, force.ground, force.version, force.ttl_s, force.value)
-        if advance is not None:
-            # Its own token stands there if it was applied and the answer got lost.
-            if entry.version == advance.expected or entry.token == advance.token:
-                entry.flying = advance
-                ttl_s, value = advance.ttl_s, advance.value
-                return Change(Operation.advance, key, advance.token, entry.token, advance.expected, ttl_s, value)
-            self._give_up_advance(entry)
-        if stored is None or self._is_over(stored):
+        if entry.lost and stored is not None and not self._is_over(stored):
+            return Change(
+                operation=Operation.restore,
+                key=key,
+                token=stored.token,
+                ground=NO_CHANGE,
+                version=stored.version,
+                ttl_s=(stored.expires_ms - self.now_ms()) / 1000 if stored.expires_ms else math.inf,
+                value=stored.value,
+                fence=stored.fence,
+                fence_token=stored.fence_token,
+            )
+        if advance is None:
             return None
-        return Change(
-            operation=Operation.restore,
-            key=key,
-            token=stored.token,
-            ground=NO_CHANGE,
-            version=stored.version,
-            ttl_s=(stored.expires_ms - self.now_ms()) / 1000 if stored.expires_ms else math.inf,
-            value=stored.value,
-            fence=stored.fence,
-            fence_token=stored.fence_token,
-        )
+        # Its own token stands there if it was applied and the answer got lost.
+        if entry.version != advance.expected and entry.token != advance.token:
+            self._give_up_advance(entry)
+            return None
+        entry.flying = advance
+        ttl_s, value = advance.ttl_s, advance.value
+        return Change(Operation.advance, key, advance.token, entry.token, advance.expected, ttl_s, value)
+
+    def _is_lost(self, key: str, entry: _Entry) -> None:
+        entry.lost = True
+        self._unsent[key] = None
 
     def _force_answered(self, entry: _Entry, change: Change, clean: bool) -> None:
         force = entry.force

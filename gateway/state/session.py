@@ -9,6 +9,7 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 import structlog
 
@@ -28,6 +29,9 @@ _CHANGES = 64
 
 _COUNTERS = 100
 """Keys of counters in one exchange."""
+
+_MESSAGES = 50
+"""So many messages are taken in one turn of the event loop."""
 
 _CHANGED_PAGE = 1000
 _PRUNE_PAGE = 1000
@@ -116,7 +120,10 @@ class Session:
             self.health.ill(error)
 
     async def _listen(self) -> None:
-        while True:
+        for turn in count():
+            if turn % _MESSAGES == 0:
+                # Messages that have come already are read without a pause, and requests must not wait for them all.
+                await asyncio.sleep(0)
             message = await self.link.message()
             head, _, rest = message.partition(b"\n")
             kind_length, key_length, number = map(int, head.split(b" "))

@@ -67,12 +67,6 @@ class Tally:
         _add_to(summed, self._waiting.get(key, {}))
         return summed
 
-    @property
-    def pending(self) -> int:
-        """Keys with additions that are not delivered."""
-        underway = self._underway.amounts if self._underway is not None else {}
-        return len(self._waiting.keys() | underway.keys())
-
     def next_batch(self, limit: int) -> Batch | None:
         """What to deliver, of at most `limit` keys; the same again until `delivered`. None if there is nothing."""
         if self._underway is None and self._waiting:
