@@ -105,6 +105,7 @@ class Call:
     costly:       it asks for hook work. What every request costs is no reason to make one wait.
     step_us, structured: what is booked on the replica that it runs on.
     verdict:      why it may not go where the rules say, else None. exiled: it goes to quarantine for what it has done.
+    offered:      it was offered as the probe of its signature. probes: it is that, and may run where the rules say.
     attempt:      the one that runs, else None. ticket: its place in a queue, else None.
     tried:        replicas that failed.
     """
@@ -117,6 +118,8 @@ class Call:
         "engine_id",
         "exiled",
         "features",
+        "offered",
+        "probes",
         "request",
         "stale_retried",
         "step_us",
@@ -139,6 +142,8 @@ class Call:
         self.structured = features.grammar is not Grammar.none
         self.verdict: Verdict | None = None
         self.exiled = False
+        self.offered = False
+        self.probes = False
         self.decision: Decision | None = None
         self.attempt: Attempt | None = None
         self.ticket: Ticket | None = None
@@ -155,19 +160,19 @@ class Call:
 class Attempt:
     """A request on one replica; a `feed.Running`.
 
-    rid:     under which the engine knows it.
+    given:   the ids that its client chose, if the engine knows it by them and not by `Call.engine_id`.
     watched: the replica had a step feed when it began.
     gaps:    where the chunks of its stream are told to, else None.
     """
 
-    __slots__ = ("_origin", "call", "costly", "exchange", "gaps", "link", "pool", "received_s", "rid", "watched")
+    __slots__ = ("_origin", "call", "costly", "exchange", "gaps", "given", "link", "pool", "received_s", "watched")
 
-    def __init__(self, exchange: Exchange, call: Call, link: Link, pool: Pool, rid: str, received_s: float) -> None:
+    def __init__(self, exchange: Exchange, call: Call, link: Link, pool: Pool, received_s: float) -> None:
         self.exchange = exchange
         self.call = call
         self.link = link
         self.pool = pool
-        self.rid = rid
+        self.given: tuple[str, ...] = ()
         self.received_s = received_s
         self.costly = call.costly
         self.watched = link.itl is not None and not link.itl.on

@@ -101,24 +101,35 @@ class Oversight:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.store.close()
 
-    def offer(self, probe: ProbeOffer, request_id: str) -> None:
-        """Make a request the probe of its signature if no other gateway probes it; the request does not wait."""
-        task = asyncio.get_running_loop().create_task(self._lease(probe, request_id))
+    def offer(
+        self,
+        probe: ProbeOffer,
+        request_id: str,
+        runs: Callable[[], bool],
+        decided: Callable[[bool], None] | None = None,
+    ) -> None:
+        """Make a request the probe of its signature if no other gateway probes it; returns at once.
+
+        runs:    whether the request has not ended yet, which would leave nothing to be judged.
+        decided: is told whether it is the probe.
+        """
+        task = asyncio.get_running_loop().create_task(self._lease(probe, request_id, runs, decided))
         self._leasing.add(task)
         task.add_done_callback(self._leasing.discard)
 
     def replica_changed(self, replica: Replica, transition: ReplicaTransition) -> None:
-        """A replica's breaker went from one state to another."""
-        log.warning(
-            "replica_breaker",
-            pool=transition.pool,
-            replica=transition.replica,
-            before=transition.before.value,
-            after=transition.after.value,
-            reason=transition.reason,
-        )
-        key = ("replica", transition.before.value, transition.after.value)
-        self.transitions[key] = self.transitions.get(key, 0) + 1
+        """A replica's breaker went from one state to another, or gives it further trials."""
+        if transition.before is not transition.after:
+            log.warning(
+                "replica_breaker",
+                pool=transition.pool,
+                replica=transition.replica,
+                before=transition.before.value,
+                after=transition.after.value,
+                reason=transition.reason,
+            )
+            key = ("replica", transition.before.value, transition.after.value)
+            self.transitions[key] = self.transitions.get(key, 0) + 1
         match transition.after:
             case ReplicaState.open:
                 replica.eject()
@@ -190,9 +201,16 @@ class Oversight:
     def _merge(self, signature: str, amounts: Mapping[str, float]) -> None:
         self.book.merge(signature, amounts)
 
-    async def _lease(self, probe: ProbeOffer, request_id: str) -> None:
-        if await self.store.lease(probe.lease_key, probe.ttl_s):
-            self.trust.probe_leased(probe.signature, request_id)
+    async def _lease(
+        self, probe: ProbeOffer, request_id: str, runs: Callable[[], bool], decided: Callable[[bool], None] | None
+    ) -> None:
+        granted = await self.store.lease(probe.lease_key, probe.ttl_s)
+        if granted and not runs():
+            self.store.release(probe.lease_key)
+            return
+        granted = granted and self.trust.probe_leased(probe.signature, request_id)
+        if decided is not None:
+            decided(granted)
 
     async def _tick(self) -> None:
         ticks = 0

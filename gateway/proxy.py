@@ -17,7 +17,7 @@ from gateway.breaker.outcome import Outcome, outcome_of_failure, outcome_of_resp
 from gateway.breaker.verdict import Verdict
 from gateway.call import Attempt, Call, Door, Link, Terms, door_of, tenant_of
 from gateway.control.tally import Tally
-from gateway.dialect import engine_ids, error_events, given_id, has_ended, spliced
+from gateway.dialect import engine_ids, error_events, given_ids, has_ended, overridden, spliced
 from gateway.feed.running import RunningRequests
 from gateway.hookcost import Classification, Classifier, Turns
 from gateway.hookcost.classify import take_turn
@@ -165,7 +165,7 @@ class Proxy:
             self._forward(exchange, call, link)
             return
         if failure.kind in _LEFT_RUNNING:
-            self._abort(call, replica)
+            self._abort(attempt)
         if failure.kind is FailureKind.connect_failed:
             self._refusals.report_refused(replica)
         call.tried = (*call.tried, replica)
@@ -194,6 +194,8 @@ class Proxy:
             self._finish_attempt(exchange, call, attempt)
         elif call.ticket is not None and decision is not None and decision.pool is not None:
             self._terms[decision.pool.name].queue.cancel(call.ticket)
+        if call.offered and not call.attempts:  # a probe that never ran has ended, too
+            self._oversight.trust.finished(call.engine_id, call.signature, answered=False)
         if decision is not None:
             first = exchange.first_byte_at
             ttft_s = first - exchange.started_at if first else -1.0
@@ -219,7 +221,7 @@ class Proxy:
         classification = call.request.classification
         verdict = self._verdict_on(classification.signature, call.tenant, classification.cost)
         why = verdict.message if verdict is not None else "it exceeded its step budget"
-        self._abort(call, attempt.link.replica)
+        self._abort(attempt)
         if not exchange.withdraw():
             self._tally.evicted[terms.pool.name, "ended"] += 1
             exchange.end(Failure(FailureKind.ended, why))
@@ -324,27 +326,50 @@ class Proxy:
             self._give_up(exchange, failure)
 
     def _judged(self, exchange: Exchange, call: Call, decision: Decision) -> Decision | None:
-        """Where a request goes that is quarantined; None: it was refused."""
+        """Where a request goes that is quarantined; None: it was refused, or waits to be told whether it may probe."""
         pool = decision.pool
         if pool is None:
             return decision
         terms = self._terms[pool.name]
         verdict = call.verdict
         probe = verdict.probe if verdict is not None else None
-        if probe is not None:
-            self._oversight.offer(probe, call.engine_id)
-        if terms.quarantine:
+        elsewhere = self._router.has_quarantine()
+        if probe is not None and not call.offered:
+            call.offered = True
+            # Where there is a quarantine pool it goes there in any case, and is not kept waiting.
+            decided = None if elsewhere else partial(self._offered, exchange, call, decision)
+            self._oversight.offer(probe, call.engine_id, lambda: exchange.state != State.done, decided)
+            if decided is not None:
+                return None
+        if terms.quarantine or call.probes:
             return decision
-        if self._router.has_quarantine() and (terms.on_open == "quarantine" or call.exiled or probe is not None):
+        if elsewhere and (terms.on_open == "quarantine" or call.exiled or probe is not None):
             self._tally.quarantined[pool.name, "quarantine"] += 1
             return self._router.quarantined(decision)
-        if probe is not None:
-            return decision  # nowhere else to try it
-        self._tally.quarantined[pool.name, "refused"] += 1
+        self._refuse(exchange, call, decision)
+        return None
+
+    def _offered(self, exchange: Exchange, call: Call, decision: Decision, granted: bool) -> None:
+        """Without a quarantine pool a probe runs where the rules say, and nothing else of its signature does."""
+        if exchange.state == State.done:
+            return
+        try:
+            if granted:
+                call.probes = True
+                self._attempt(exchange, call)
+            else:
+                self._refuse(exchange, call, decision)
+        except Exception:
+            log.exception("probe_failed", signature=call.signature)
+            exchange.reply(HANDLER_FAILED)
+
+    def _refuse(self, exchange: Exchange, call: Call, decision: Decision) -> None:
+        """Say why it may not run."""
+        assert decision.pool is not None
+        self._tally.quarantined[decision.pool.name, "refused"] += 1
         call.decision = decision
         exchange.response_lines = b"x-request-id: %b\r\n%b" % (exchange.request_id, self._lines_of(decision))
-        exchange.reply(_quarantined(verdict, "this request exceeded its step budget"))
-        return None
+        exchange.reply(_quarantined(call.verdict, "this request exceeded its step budget"))
 
     def _wait(self, exchange: Exchange, call: Call, decision: Decision) -> None:
         """Queue for room on a replica."""
@@ -384,10 +409,16 @@ class Proxy:
             exchange.reply(HANDLER_FAILED)
 
     def _not_admitted(self, exchange: Exchange, call: Call, rejection: Rejection) -> None:
-        """It has waited in vain."""
+        """It has waited in vain; where its pool is gone, another may stand in."""
         call.ticket = None
-        assert call.decision is not None
-        self._reject(exchange, call.decision, rejection)
+        decision = call.decision
+        assert decision is not None
+        if rejection.code == "pool_unavailable" and exchange.state != State.done:
+            again = self._router.decide(call.request)
+            if again.pool is not None and again.pool is not decision.pool:
+                self._attempt(exchange, call)
+                return
+        self._reject(exchange, decision, rejection)
 
     def _reject(self, exchange: Exchange, decision: Decision, rejection: Rejection) -> None:
         lines = b"x-request-id: %b\r\nx-steplane-route: %b\r\n"  # nothing of an attempt that failed before
@@ -399,24 +430,46 @@ class Proxy:
         replica, decision = link.replica, call.decision
         assert decision is not None
         assert decision.pool is not None
-        rid = call.engine_id
+        request_line = b"x-request-id: %b\r\n" % exchange.request_id
+        lines = b"%b%b%b" % (self._lines_of(decision), link.response_line, request_line)
+        attempt = Attempt(exchange, call, link, decision.pool, exchange.client.clock.at)
+        call.attempt = attempt
         body: bytes | None = None
         if exchange.buffered:
-            body = spliced(exchange.body, call.features, replica.engine, rid)
+            body = spliced(exchange.body, call.features, replica.engine, call.engine_id)
             if body is None:
-                rid = given_id(exchange.body, call.features, replica.engine, exchange.request_id) or rid
-        attempt = Attempt(exchange, call, link, decision.pool, rid, exchange.client.clock.at)
-        call.attempt = attempt
-        self._run(rid, attempt)
+                body, request_line = self._identified(exchange, call, attempt, request_line)
+        if not attempt.given:
+            self._run(call.engine_id, attempt)
         itl = link.itl
         if itl is not None and itl.on and exchange.buffered:
             gaps = itl.began(attempt, streams=call.features.stream)
             if gaps is not None:
                 attempt.gaps = gaps
                 exchange.on_read = gaps.chunk
-        request_line = b"x-request-id: %b\r\n" % exchange.request_id
-        lines = b"%b%b%b" % (self._lines_of(decision), link.response_line, request_line)
         exchange.forward(link.upstream, headers=request_line, body=body, response_lines=lines)
+
+    def _identified(
+        self, exchange: Exchange, call: Call, attempt: Attempt, request_line: bytes
+    ) -> tuple[bytes | None, bytes]:
+        """Body and request line where the engine's id for a request is not one of ours in its body.
+
+        A client may choose the id, but not one that is in use: what it costs would be put down to another.
+        """
+        engine = attempt.link.replica.engine
+        features = call.features
+        given = given_ids(exchange.body, features, engine, exchange.request_id)
+        if any(self._running.known(rid) for rid in given):
+            if engine == "vllm":
+                return None, b"x-request-id: %b\r\n" % call.engine_id.encode()
+            return overridden(exchange.body, b"rid", call.engine_id), request_line
+        if given and given != (call.engine_id,):
+            attempt.given = given
+            for rid in given:
+                self._running.add_given(rid, attempt)
+        elif engine == "sglang" and not given:
+            request_line = b"%bx-steplane-rid: %b\r\n" % (request_line, call.engine_id.encode())
+        return None, request_line
 
     def _finish_attempt(self, exchange: Exchange, call: Call, attempt: Attempt) -> None:
         """The exchange is over while its attempt ran."""
@@ -426,12 +479,12 @@ class Proxy:
             outcome = Outcome.unknown
             if failure.kind is not FailureKind.ended:
                 outcome = outcome_of_failure(failure.kind.value)
-                self._abort(call, replica)
+                self._abort(attempt)
                 self._tally.upstream_error(replica.pool, replica.name, failure.kind)
                 log.warning("response_broken", replica=replica.name, detail=failure.detail)
         elif exchange.client_left:
             outcome = Outcome.unknown
-            self._abort(call, replica)
+            self._abort(attempt)
         elif exchange.status >= 400 or call.features.stream:
             outcome = outcome_of_response(exchange.status, exchange.last_read)
         else:
@@ -452,10 +505,13 @@ class Proxy:
             link.answers.answered += 1
         else:
             breaker.observe(replica.name, outcome, call.signature, attempt.received_s)
-        if attempt.rid is call.engine_id and not call.costly:
-            self._drop(attempt.rid, None)  # nobody will ask what it cost
+        if attempt.given:
+            for rid in attempt.given:
+                self._running.discard(rid, attempt)
+        elif call.costly:
+            self._running.discard(call.engine_id, attempt)
         else:
-            self._running.discard(attempt.rid, attempt)
+            self._drop(call.engine_id, None)  # nobody will ask what it cost
         if call.costly:
             watched = attempt.watched and itl is not None and not itl.on
             answered = outcome is _OK
@@ -465,10 +521,12 @@ class Proxy:
             breaker.observe_first_byte(replica.name, seconds, attempt.received_s)
         attempt.pool.release(replica, call.step_us, call.structured)
 
-    def _abort(self, call: Call, replica: Replica) -> None:
+    def _abort(self, attempt: Attempt) -> None:
         """Tell the engine that nobody waits for the answer."""
-        ids = engine_ids(call.features, replica.engine, call.engine_id)
-        if ids:
+        call, replica = attempt.call, attempt.link.replica
+        ids = attempt.given or engine_ids(call.features, replica.engine, call.engine_id)
+        ids += self._running.sequence_ids(call.engine_id)
+        if ids and replica.engine == "sglang":
             self._aborter.abort(replica, ids)
 
     def _give_up(self, exchange: Exchange, failure: Failure) -> None:
