@@ -52,6 +52,8 @@ ADVICE = {
     "ambiguous_loops": "write the repetition without another inside it",
     "adjacent_loops": "put a character between repetitions that take the same characters",
     "nested_counts": "write one counted repetition, not one inside another",
+    "raw_counted": "use a smaller count or a narrower character class",
+    "raw_counted_end": "let a character follow the count that it does not take, such as a newline",
     "raw_regex_states": "use a smaller count or a narrower character class",
     "ebnf_free": "use a JSON schema, or a regex: a free grammar may be ambiguous at each token",
     "ebnf_nested_loops": "let each repetition take what no other one can",

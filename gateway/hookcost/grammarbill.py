@@ -31,6 +31,8 @@ _PART_WORK = 10
 """Units of a walk that a tool or a part of a tag takes beside its nodes."""
 _MOST_SOURCE_WORK = 1_000
 _HEAVY_COPIES = 1_000_000
+_MOST_UNROLLED = 200
+"""States of one counted repetition, whatever it counts to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,26 +168,36 @@ def _raw_regex(source: str, bill: Bill, vocabulary: Vocabulary, path: Path | Non
 
 
 def _raw_quantities(regex: Regex, vocabulary: Vocabulary) -> dict[str, float]:
-    states = counted = nested = ambiguous = wide = 0.0
-    for index, place in enumerate(regex.positions):
-        following = regex.positions[index + 1].chars if index + 1 < len(regex.positions) else None
-        share = vocabulary.share_before(place.chars, following)
-        states += share * min(place.copies, _HEAVY_COPIES)
-        if place.repeat > UNROLLED:
-            counted = max(counted, share)
-        elif place.copies > place.repeat:
-            nested = max(nested, share)
+    """What crosses from one round of a repetition to the next is tried token by token: behind a fence few tokens are,
+    without one all that stay in the class. Only a count that ends the text is unrolled."""
+    states = counted = at_end = nested = ambiguous = wide = loops = 0.0
+    for place in regex.positions:
+        share = vocabulary.share(place.chars)
+        crossing = share if place.fence is None else vocabulary.share(place.chars | place.fence) - share
         if place.loop:
+            states += share
             wide = max(wide, share)
-            if regex.nested_loops > 1:
-                ambiguous += share
+            loops = max(loops, float(min(place.copies, _HEAVY_COPIES) if place.copies > 1 else 0))
+        elif place.fence is not None or place.copies == 1:
+            states += share + crossing * (min(place.repeat, _MOST_UNROLLED) if place.repeat > 1 else 0)
+        else:
+            states += share * min(place.copies, _MOST_UNROLLED)
+            at_end = max(at_end, share)
+        if not place.loop and place.copies > place.repeat:
+            nested = max(nested, crossing)
+        if place.repeat > 1 and not place.loop:
+            counted = max(counted, share)
+        if regex.ambiguous_repeats and (place.loop or place.copies > 1):
+            ambiguous += share
     return {
         "raw_regex_states": states,
-        "counted_class": counted,
+        "raw_counted": counted,
+        "raw_counted_end": at_end,
         "nested_counts": nested,
         "wide_loop": wide,
+        "counted_loops": loops,
         "ambiguous_share": ambiguous,
-        "ambiguous_loops": float(regex.nested_loops - 1 if regex.nested_loops > 1 else 0),
+        "ambiguous_loops": float(regex.ambiguous_repeats),
         "adjacent_loops": float(regex.adjacent_loops),
     }
 

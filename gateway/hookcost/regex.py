@@ -47,6 +47,7 @@ class Position(NamedTuple):
     loop:   an unbounded repetition stands around it.
     plus:   that repetition asks for at least one, so that a first state stands before the loop.
     fenced: a character that stands for itself follows.
+    fence:  what follows, where it takes none of these characters and must come.
     """
 
     chars: CharClass
@@ -55,6 +56,7 @@ class Position(NamedTuple):
     loop: bool = False
     plus: bool = False
     fenced: bool = False
+    fence: CharClass | None = None
 
 
 @dataclass(slots=True)
@@ -85,6 +87,8 @@ class Regex:
     anchored_end: bool = False
     nested_loops: int = 0
     """Unbounded repetitions inside unbounded repetitions, at most so deep: one path of many to the same text."""
+    ambiguous_repeats: int = 0
+    """Repetitions of something that itself repeats and may go over into what follows: a text is split in many ways."""
     adjacent_loops: int = 0
     """Unbounded repetitions that follow each other over common characters: a split in polynomially many ways."""
 
@@ -105,6 +109,8 @@ class _Part:
 
     head:      the characters it may begin with, None if that is nothing.
     tail_loop: the characters of an unbounded loop it may end with.
+    tail:      those of any repetition of variable length it may end with.
+    blurred:   a repetition in it may go over into what follows it there.
     """
 
     positions: list[Position]
@@ -113,6 +119,8 @@ class _Part:
     head: CharClass | None = None
     tail_loop: CharClass | None = None
     literals: int = 0
+    tail: CharClass | None = None
+    blurred: bool = False
 
 
 @dataclass(slots=True)
@@ -123,6 +131,8 @@ class _Group:
     look: bool = False
     done: _Part | None = None
     reading: _Part = field(default_factory=lambda: _Part([], nullable=True))
+    after_place: bool = False
+    """What was read last has places, not only characters that stand for themselves."""
 
     def append(self, part: _Part) -> bool:
         """Puts `part` behind what is being read; True where two unbounded loops over common characters meet."""
@@ -135,14 +145,22 @@ class _Group:
         )
         if whole.nullable:
             whole.head = _either(whole.head, part.head)
-        if part.literals and not part.positions and whole.positions:
-            whole.positions[-1] = Position(*whole.positions[-1][:-1], fenced=True)
+        whole.blurred = whole.blurred or part.blurred or _meet(whole.tail, part.head)
+        if self.after_place and not part.nullable:
+            last = whole.positions[-1]
+            fence = None if _meet(last.chars, part.head) else part.head
+            fenced = last.fenced or not part.positions
+            whole.positions[-1] = Position(last.chars, last.copies, last.repeat, last.loop, last.plus, fenced, fence)
+        elif part.literals and not part.positions and whole.positions:
+            whole.positions[-1] = Position(*whole.positions[-1][:5], True, whole.positions[-1].fence)
+        self.after_place = bool(part.positions)
         whole.positions.extend(part.positions)
         whole.literals += part.literals
         if part.nullable:
             whole.tail_loop = _either(whole.tail_loop, part.tail_loop)
+            whole.tail = _either(whole.tail, part.tail)
         else:
-            whole.tail_loop = part.tail_loop
+            whole.tail_loop, whole.tail = part.tail_loop, part.tail
         whole.nullable = whole.nullable and part.nullable
         whole.loops = max(whole.loops, part.loops)
         return meets
@@ -150,6 +168,7 @@ class _Group:
     def next_branch(self) -> None:
         self.done = self.close()
         self.reading = _Part([], nullable=True)
+        self.after_place = False
 
     def close(self) -> _Part:
         if self.done is None:
@@ -162,6 +181,8 @@ class _Group:
             _either(self.done.head, self.reading.head),
             _either(self.done.tail_loop, self.reading.tail_loop),
             self.done.literals + self.reading.literals,
+            _either(self.done.tail, self.reading.tail),
+            self.done.blurred or self.reading.blurred,
         )
 
 
@@ -248,7 +269,11 @@ class _Reader:
 
     def repeated(self, part: _Part, low: int, high: int) -> _Part:
         self.spend(len(part.positions))
-        tail_loop = part.tail_loop
+        tail_loop, tail = part.tail_loop, part.tail
+        if high > 1 and (part.blurred or _meet(part.tail, part.head)):
+            self.found.ambiguous_repeats += 1
+        if high > max(1, low):
+            tail = _union(part)
         if high == UNBOUNDED:
             copies, loops = max(1, low), part.loops + 1
             self.found.nested_loops = max(self.found.nested_loops, loops)
@@ -264,11 +289,13 @@ class _Reader:
                 position.loop or high == UNBOUNDED,
                 position.plus or (high == UNBOUNDED and low > 0),
                 position.fenced,
+                position.fence,
             )
             for position in part.positions
         ]
         literals = min(part.literals * copies, _MAX_COPIES)
-        return _Part(positions, part.nullable or low == 0, loops, part.head, tail_loop, literals)
+        nullable = part.nullable or low == 0
+        return _Part(positions, nullable, loops, part.head, tail_loop, literals, tail, part.blurred)
 
     def spend(self, steps: int) -> None:
         self.work += steps
@@ -469,14 +496,29 @@ def _range(low: int, high: int) -> CharClass:
     mask = ((1 << (min(high, 127) + 1)) - 1) & ~((1 << low) - 1) if low < 128 else 0
     beyond = 0.0
     if high >= 128:
-        beyond = min(1.0, (high - max(low, 128) + 1) / 40_000)
-    return CharClass(mask & ASCII, max(beyond, 0.001) if high >= 128 else 0.0)
+        beyond = _beyond(high - max(low, 128) + 1)
+    return CharClass(mask & ASCII, beyond)
+
+
+def _beyond(characters: int) -> float:
+    """The share of what is beyond ASCII that a range covers, as the tokens see it: they are bytes, and all characters
+    of a script begin with the same few."""
+    if characters < _SCRIPT:
+        return 0.001
+    return min(1.0, max(characters / 40_000, 0.5 + 0.17 * characters / 40_000))
 
 
 def _either(one: CharClass | None, other: CharClass | None) -> CharClass | None:
     if one is None or other is None:
         return other if one is None else one
     return one | other
+
+
+def _meet(one: CharClass | None, other: CharClass | None) -> bool:
+    """Whether two classes have ASCII characters in common, or both have others."""
+    if one is None or other is None:
+        return False
+    return one.mask & other.mask != 0 or (one.beyond > 0 and other.beyond > 0)
 
 
 def _union(part: _Part) -> CharClass:
@@ -491,6 +533,7 @@ _COUNTED = re.compile(r"\{ *+(\d{0,12}+) *+(,)?+ *+(\d{0,12}+) *+\}")
 """Possessive: what has matched is not given back, or a run of spaces would be split in all ways."""
 _GROUP_KIND = re.compile(r"\?(?:(=|!|<=|<!)|:|>|P?<[^>]{1,200}>|[a-zA-Z^-]{1,12}[:)])")
 _WIDE_RANGE = 4096
+_SCRIPT = 16
 _BEYOND = 0x3000
 """Stands for a code point beyond ASCII whose exact place does not matter."""
 _ESCAPES = {

@@ -392,7 +392,7 @@ def _quantities(regex: Regex, vocabulary: Vocabulary) -> list[tuple[str, float]]
         if position.loop and position.repeat > UNROLLED:
             counted = max(counted, share)
         following = position.chars
-    if regex.non_ascii or regex.lookaround:
+    if regex.non_ascii or regex.lookaround or any(0.001 < place.chars.beyond < 1.0 for place in regex.positions):
         states *= _CFG_FACTOR
     found = [("pattern_states", states), ("pattern_literals", float(min(regex.literals, 100_000)))]
     if counted:
