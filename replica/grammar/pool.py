@@ -1,30 +1,99 @@
-"""A few threads that compile grammars and give way to the step thread.
+"""Compiling away from the step thread, and giving way to it: for processors, and for the GIL.
 
-Linux schedules threads one by one: a thread that makes itself nice is nice alone. Compilers that can use several
-threads must be told to use one, or their own threads are not.
+A grammar is compiled in two kinds of thread. What is Python (reading and checking a schema) runs in a few threads of
+the usual priority: they hold the GIL, and a nice thread that is put aside while it holds the GIL keeps the step thread
+waiting with it (measured: 20 ms for what takes 1 ms). What is native and runs without the GIL, nearly all of the work,
+runs in threads that only take processor time that nobody else wants (`SCHED_IDLE`), and in threads that are merely nice
+once they have been at it for long: those who wait for a grammar must not wait for ever on a busy machine. Linux
+schedules threads one by one: what a thread makes of itself is its own. Compilers that can use several threads must be
+told to use one, or their own threads are not like this.
 """
 
 import contextlib
+import functools
 import os
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
 
-# A third of the weight of a normal thread. Nicer threads all but stop on a machine that is busy with other things, and
-# those who wait for a grammar wait for ever.
+# A third of the weight of a normal thread. Nicer ones all but stop on a busy machine, as idle ones do.
 COMPILE_NICENESS = 5
-# A compile thread that runs Python keeps the step thread waiting for the GIL for this long at most; Python's own 5 ms
-# is a whole step.
-_SWITCH_INTERVAL_S = 0.0005
+_PATIENCE_S = 2.0
+# A thread that runs Python keeps the step thread waiting for the GIL for this long at most; Python's own 5 ms is a
+# whole step.
+_SWITCH_INTERVAL_S = 0.0001
 
 
 def compile_pool(threads: int) -> ThreadPoolExecutor:
-    """An executor of `threads` niced threads, in a process that lets go of the GIL quickly."""
+    """An executor of `threads` threads, in a process that lets go of the GIL quickly."""
     sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_INTERVAL_S))
-    return ThreadPoolExecutor(threads, thread_name_prefix="steplane-compile", initializer=_be_nice)
+    return ThreadPoolExecutor(threads, thread_name_prefix="steplane-compile")
+
+
+class NiceCompiler:
+    """Takes the place of an xgrammar `GrammarCompiler`; its `compile_*` methods work in threads that give way."""
+
+    def __init__(self, compiler: Any, threads: int, patience_s: float = _PATIENCE_S) -> None:
+        """`patience_s`: for how long a compile only takes what nobody else wants."""
+        self._compiler = compiler
+        self._patience_s = patience_s
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="steplane-native", initializer=_be_nice)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._compiler, name)
+        return self._giving_way(found) if name.startswith("compile_") else found
+
+    def _giving_way(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def compile_in_thread(*args: Any, **kwargs: Any) -> Any:
+            thread: list[int] = []
+
+            def work() -> Any:
+                own = threading.get_native_id()
+                if _may_come_back():
+                    _take_what_is_left(own)
+                thread.append(own)
+                return method(*args, **kwargs)
+
+            future = self._threads.submit(work)
+            while not wait([future], timeout=self._patience_s).done:
+                if thread:
+                    _take_a_share(thread[0])
+                    break
+            return future.result()
+
+        return compile_in_thread
 
 
 def _be_nice() -> None:
     with contextlib.suppress(OSError, AttributeError):
         thread = threading.get_native_id()
         os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + COMPILE_NICENESS)
+
+
+def _take_what_is_left(thread: int) -> None:
+    with contextlib.suppress(OSError, AttributeError):
+        os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
+
+
+def _take_a_share(thread: int) -> None:
+    with contextlib.suppress(OSError, AttributeError):
+        os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
+
+
+@functools.cache
+def _may_come_back() -> bool:
+    """Whether a thread that has left the usual scheduling class may enter it again: some containers forbid it."""
+
+    def try_it() -> bool:
+        try:
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        except (OSError, AttributeError):
+            return False
+        return True
+
+    # In a thread of its own, which may be lost to it.
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(try_it).result()

@@ -46,10 +46,16 @@ class Trial:
         self._setup = setup
         self._turn = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        self._ready = False
 
     def warm_up(self) -> None:
-        """Start the child now, in the background, rather than with the first grammar."""
-        threading.Thread(target=self._start_alone, name="steplane-trial", daemon=True).start()
+        """Start the child now rather than with the first grammar, and get it ready in the background.
+
+        Call it on a thread that lives as long as the engine: the child ends with the thread that started it.
+        """
+        with self._turn:
+            self._start()
+        threading.Thread(target=self._get_ready_alone, name="steplane-trial", daemon=True).start()
 
     def ends_within(self, kind: str, text: str, limit_s: float) -> bool:
         """Whether a grammar compiles, or is refused, within `limit_s`. True as well when there is no child to ask."""
@@ -71,28 +77,40 @@ class Trial:
         """End the child."""
         self._kill()
 
-    def _start_alone(self) -> None:
+    def _get_ready_alone(self) -> None:
         with self._turn:
             self._running()
 
     def _running(self) -> subprocess.Popen[bytes] | None:
-        if self._process is not None and self._process.poll() is None:
-            return self._process
-        try:
+        """A child that waits for grammars; None: there is none to be had."""
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        if not self._ready:
+            self._get_ready()
+        return self._process
+
+    def _start(self) -> None:
+        self._ready = False
+        with contextlib.suppress(OSError):
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "replica.grammar.trial"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
             )
-            setup = self._setup
-            _send(self._process, {"backend": setup.backend, "tokenizer": setup.tokenizer, "options": setup.options})
-            ready = _receive(self._process, _STARTS_WITHIN_S)
+
+    def _get_ready(self) -> None:
+        process, setup = self._process, self._setup
+        if process is None:
+            return
+        try:
+            _send(process, {"backend": setup.backend, "tokenizer": setup.tokenizer, "options": setup.options})
+            answer = _receive(process, _STARTS_WITHIN_S)
         except OSError:
-            ready = None
-        if ready is None or "error" in ready:
+            answer = None
+        self._ready = answer is not None and "error" not in answer
+        if not self._ready:
             self._kill()
-        return self._process
 
     def _kill(self) -> None:
         process, self._process = self._process, None

@@ -3,19 +3,20 @@
 Registered through SGLang's own registry, on top of its own xgrammar and llguidance backends: what they make of a
 grammar, and every object they hand out, stays theirs. Ours decide where and for how long it is compiled:
 
-    few niced threads, one native thread each
+    few threads, which give way to the step thread
     a grammar that looks dear, or has been too slow before, is tried in a child that can be killed
     one that is too slow is refused for a while, not cached as invalid for ever
-    the cache is bounded
+    the cache is bounded, and what leaves it is freed away from the step
     code that is compiled just in time is run once at the start
 """
 
 import logging
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from replica.grammar.cache import GrammarCache
-from replica.grammar.pool import compile_pool
+from replica.grammar.pool import NiceCompiler, compile_pool
 from replica.grammar.price import compile_price_ms
 from replica.grammar.refusals import Refusals
 from replica.grammar.trial import Trial, TrialSetup
@@ -27,6 +28,10 @@ XGRAMMAR, LLGUIDANCE = "steplane-xgrammar", "steplane-llguidance"
 # Grammars that look dearer are tried first. Trying doubles the work, so this is far above what is usual.
 _TRY_OVER_MS = 4_000.0
 _MATCHER_BYTES = 65_536
+# Kept on a compiled grammar: its size.
+_BYTES = "_steplane_bytes"
+# To the compiled part of a grammar that is only in our hands: the grammar's own, a local variable, an argument.
+_OUR_REFERENCES = 3
 _MIB = 1 << 20
 # Compiled and run once before the first request: every kind of node that has code of its own.
 _WARM_UP_SCHEMA = (
@@ -86,11 +91,20 @@ class OffThread:
     executor: Any
     cache: Any
 
-    def take_over(self, settings: ReplicaSettings, setup: TrialSetup, size_of: Callable[[Any], int]) -> None:
-        """Replace the executor and the cache that SGLang's constructor made."""
+    def take_over(
+        self,
+        settings: ReplicaSettings,
+        setup: TrialSetup,
+        size_of: Callable[[Any], int],
+        in_use: Callable[[Any], bool],
+    ) -> None:
+        """Replace the executor and the cache that SGLang's constructor made; see `GrammarCache` for the functions."""
         self.executor.shutdown(wait=False)
         self.executor = compile_pool(settings.compile_threads)
-        self.cache = GrammarCache(settings.grammar_cache_mib * _MIB, size_of)
+        self._size_of = size_of
+        # xgrammar has a cache of its own, from which it frees without holding the GIL. It is to be the last to hold a
+        # grammar, so ours is smaller.
+        self.cache = GrammarCache(settings.grammar_cache_mib * _MIB // 2, size_of, in_use)
         self._limit_ms = settings.limits.compile_ms
         self._refusals = Refusals()
         self._trial = Trial(setup) if settings.trial and self._limit_ms > 0 else None
@@ -120,14 +134,19 @@ class OffThread:
         )
 
     def _init_value_dispatch(self, key: tuple[str, str], require_reasoning: bool) -> Any:
-        """In a compile thread: try what looks dear in the child, then compile."""
+        """In a compile thread: try what looks dear in the child, then compile, and do what can be done ahead."""
+        self.cache.let_go()
         if self._trial is not None and self._is_suspect(key):
             kind, text = key
             if not self._trial.ends_within(kind, text, self._limit_ms / 1e3):
                 self.too_slow(key)
                 return _invalid(f"step_budget_exceeded: its grammar was not compiled within {self._limit_ms:g} ms")
             self._refusals.forgive(key)
-        return super()._init_value_dispatch(key, require_reasoning)  # type: ignore[misc]
+        grammar = super()._init_value_dispatch(key, require_reasoning)  # type: ignore[misc]
+        # The first of each is dear, and the step thread would be the first.
+        self._size_of(grammar)
+        grammar.copy()
+        return grammar
 
     def _is_suspect(self, key: tuple[str, str]) -> bool:
         return self._refusals.offended_before(key) or compile_price_ms(*key) > _TRY_OVER_MS
@@ -153,6 +172,7 @@ class OffThread:
         """Forget all grammars and refusals."""
         super().reset()  # type: ignore[misc]
         self._refusals.clear()
+        self.executor.submit(self.cache.let_go)
 
 
 def _invalid(message: str) -> Any:
@@ -180,18 +200,38 @@ def _xgrammar(settings: ReplicaSettings, tokenizer: Any, vocab_size: int, eos_to
     )
     info = backend._tokenizer_info
     # Its cache shares parts between grammars: a schema never seen compiles ten to a hundred times faster with it.
-    backend.grammar_compiler = GrammarCompiler(
+    compiler = GrammarCompiler(
         info, max_threads=1, cache_enabled=True, cache_limit_bytes=settings.grammar_cache_mib * _MIB
     )
+    backend.grammar_compiler = NiceCompiler(compiler, settings.compile_threads)
     options = {"any_whitespace": whitespace, "max_whitespace_cnt": serving.constrained_json_max_whitespace_cnt}
-    backend.take_over(settings, TrialSetup("xgrammar", info.serialize_json(), options), _xgrammar_bytes)
+    backend.take_over(
+        settings, TrialSetup("xgrammar", info.serialize_json(), options), _xgrammar_bytes, _xgrammar_in_use
+    )
     return backend
 
 
-def _xgrammar_bytes(grammar: Any) -> int:
+def _compiled(grammar: Any) -> Any:
+    """What all copies of a grammar share; None: it is no grammar of xgrammar's."""
     inner = getattr(grammar, "grammar", None) or grammar
-    compiled = getattr(inner, "ctx", None)
-    return _MATCHER_BYTES + int(getattr(compiled, "memory_size_bytes", 0) or 0)
+    return getattr(inner, "ctx", None)
+
+
+def _xgrammar_bytes(grammar: Any) -> int:
+    compiled = _compiled(grammar)
+    if compiled is None:
+        return _MATCHER_BYTES
+    known = getattr(compiled, _BYTES, None)
+    if known is None:
+        # Counting them takes 2 ms for a large grammar.
+        known = _MATCHER_BYTES + int(compiled.memory_size_bytes)
+        setattr(compiled, _BYTES, known)
+    return int(known)
+
+
+def _xgrammar_in_use(grammar: Any) -> bool:
+    compiled = _compiled(grammar)
+    return compiled is not None and sys.getrefcount(compiled) > _OUR_REFERENCES
 
 
 def _llguidance(settings: ReplicaSettings, tokenizer: Any, vocab_size: int, eos_token_ids: Any) -> Any:
@@ -222,5 +262,7 @@ def _llguidance(settings: ReplicaSettings, tokenizer: Any, vocab_size: int, eos_
         settings,
         TrialSetup("llguidance", tokenizer.backend_tokenizer.to_str(), options),
         lambda grammar: _MATCHER_BYTES + 4 * len(getattr(grammar, "serialized_grammar", "") or ""),
+        # Every copy is whole.
+        lambda _grammar: False,
     )
     return backend

@@ -1,7 +1,7 @@
-"""Structured output in vLLM: compiles timed and limited, masks timed per request, native threads kept to one.
+"""Structured output in vLLM: compiles timed, limited and made to give way to the step; masks timed per request.
 
 vLLM has no compile limit of its own and no registry for grammar backends. Its manager's executor is a plain attribute
-and is replaced by a niced one; the compiler of its xgrammar backend is made with one thread instead of eight.
+and is replaced by ours; the compiler of its xgrammar backend is made with one thread instead of eight.
 """
 
 import time
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from replica.grammar.pool import compile_pool
+from replica.grammar.pool import NiceCompiler, compile_pool
 from replica.recorder.recorder import StepRecorder
 from replica.recorder.records import KIND_INDEX, HookKind
 from replica.recorder.timing import shadow
@@ -40,7 +40,7 @@ class Compiles:
             self._taken_over = manager
         self._asked_s[request.request_id] = _now()
         if manager.backend is None:
-            with one_native_thread(self._settings.grammar_cache_mib):
+            with nice_compilers(self._settings):
                 return original(manager, request)
         return original(manager, request)
 
@@ -75,8 +75,8 @@ class Compiles:
 
 
 @contextmanager
-def one_native_thread(cache_mib: int) -> Iterator[None]:
-    """Whatever xgrammar compiler is made in the block compiles in the thread that asks it to, with a bounded cache."""
+def nice_compilers(settings: ReplicaSettings) -> Iterator[None]:
+    """Whatever xgrammar compiler is made in the block gives way to the step thread and has a bounded cache."""
     try:
         import xgrammar
     except ImportError:
@@ -85,8 +85,8 @@ def one_native_thread(cache_mib: int) -> Iterator[None]:
     usual = xgrammar.GrammarCompiler
 
     def make(*args: Any, **kwargs: Any) -> Any:
-        limits = {"max_threads": 1, "cache_enabled": True, "cache_limit_bytes": cache_mib * _MIB}
-        return usual(*args, **(kwargs | limits))
+        limits = {"max_threads": 1, "cache_enabled": True, "cache_limit_bytes": settings.grammar_cache_mib * _MIB}
+        return NiceCompiler(usual(*args, **(kwargs | limits)), settings.compile_threads)
 
     xgrammar.GrammarCompiler = make
     try:

@@ -2,13 +2,17 @@
 
 import json
 import os
+import sys
 import threading
+import time
+import weakref
 from typing import Any
 
 import pytest
 
+from replica.grammar import pool
 from replica.grammar.cache import GrammarCache
-from replica.grammar.pool import COMPILE_NICENESS, compile_pool
+from replica.grammar.pool import COMPILE_NICENESS, NiceCompiler, compile_pool
 from replica.grammar.price import UNKNOWN_MS, compile_price_ms
 from replica.grammar.refusals import Refusals
 from replica.grammar.trial import Trial, TrialSetup
@@ -58,13 +62,60 @@ def test_the_price_of_a_grammar_tells_seconds_from_milliseconds(
         assert price < below_ms
 
 
-def test_compile_threads_are_nicer_than_the_others() -> None:
-    own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-    pool = compile_pool(1)
-    found = pool.submit(lambda: os.getpriority(os.PRIO_PROCESS, threading.get_native_id())).result()
-    pool.shutdown()
-    assert found == min(19, own + COMPILE_NICENESS)
-    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == own
+class Compiler:
+    """Says how it is scheduled while it compiles, once `go` is set."""
+
+    def __init__(self) -> None:
+        self.thread = 0
+        self.go = threading.Event()
+
+    def compile_grammar(self, text: str, *, fails: bool = False) -> tuple[int, int]:
+        self.thread = threading.get_native_id()
+        self.go.wait(30)
+        if fails:
+            raise RuntimeError(text)
+        return os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, self.thread)
+
+    def clear_cache(self) -> int:
+        return threading.get_native_id()
+
+
+def test_compiles_give_way_and_nothing_else_does() -> None:
+    here = threading.get_native_id()
+    own = os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, here)
+    compiler = Compiler()
+    compiler.go.set()
+    nice = NiceCompiler(compiler, threads=1)
+    policy, niceness = nice.compile_grammar("a")
+    assert niceness == min(19, own[1] + COMPILE_NICENESS)
+    assert policy == (os.SCHED_IDLE if pool._may_come_back() else os.SCHED_OTHER)
+    assert nice.clear_cache() == here
+    assert (os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, here)) == own
+    with pytest.raises(RuntimeError, match="no grammar"):
+        nice.compile_grammar("no grammar", fails=True)
+
+
+def test_a_long_compile_gets_a_share_of_a_busy_machine() -> None:
+    compiler = Compiler()
+    nice = NiceCompiler(compiler, threads=1, patience_s=0.01)
+    found: list[tuple[int, int]] = []
+    asking = threading.Thread(target=lambda: found.append(nice.compile_grammar("long")))
+    asking.start()
+    deadline = time.monotonic() + 30
+    while not compiler.thread or os.sched_getscheduler(compiler.thread) != os.SCHED_OTHER:
+        assert time.monotonic() < deadline
+    compiler.go.set()
+    asking.join()
+    assert found[0][0] == os.SCHED_OTHER
+
+
+def test_a_process_that_compiles_lets_go_of_the_gil_quickly() -> None:
+    before = sys.getswitchinterval()
+    try:
+        compile_pool(1).shutdown()
+        assert sys.getswitchinterval() <= 0.0001
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_a_refusal_ends_and_lasts_longer_the_next_time() -> None:
@@ -91,7 +142,8 @@ def test_refusals_are_bounded() -> None:
 
 
 def test_the_cache_forgets_what_was_used_longest_ago() -> None:
-    cache = GrammarCache(10, size_of=len)
+    cache = GrammarCache(10, size_of=len, in_use=lambda value: value in held)
+    held: set[str] = set()
     cache["a"], cache["b"], cache["c"] = "xxxx", "xxxx", "xx"
     assert cache.get("a") == "xxxx"
     cache["d"] = "xx"
@@ -104,6 +156,29 @@ def test_the_cache_forgets_what_was_used_longest_ago() -> None:
     assert "too large" not in cache
     cache.clear()
     assert (cache.bytes, cache.get("a")) == (0, None)
+
+
+def test_what_leaves_the_cache_is_kept_until_somebody_with_time_lets_it_go() -> None:
+    class Grammar:
+        pass
+
+    held: set[Grammar] = set()
+    cache = GrammarCache(2, size_of=lambda _: 1, in_use=lambda value: value in held)
+    grammars = [Grammar() for _ in range(5)]
+    alive = [weakref.ref(grammar) for grammar in grammars]
+    held.add(grammars[0])
+    for number, grammar in enumerate(grammars):
+        cache[number] = grammar
+    cache.pop(4)
+    cache.clear()
+    del grammar
+    grammars.clear()
+    assert all(ref() is not None for ref in alive)
+    cache.let_go()
+    assert [ref() is not None for ref in alive] == [True, False, False, False, False]
+    held.clear()
+    cache.let_go()
+    assert alive[0]() is None
 
 
 BYTES = [chr(code) for code in (*range(33, 127), *range(161, 173), *range(174, 256))]
@@ -148,6 +223,21 @@ def test_a_child_tries_grammars_and_is_killed_when_one_takes_too_long() -> None:
         assert not os.path.exists(f"/proc/{first}")
         assert trial.ends_within("json", schema(type="string"), 60)
         assert trial._process.pid != first
+    finally:
+        trial.close()
+
+
+def test_a_child_that_was_started_ahead_is_the_one_that_is_asked() -> None:
+    pytest.importorskip("llguidance", reason="the simulator's extra is not installed")
+    trial = Trial(TrialSetup("llguidance", TOKENIZER, {"vocabulary": {"eos_token": len(BYTES)}}))
+    try:
+        trial.warm_up()
+        assert trial._process is not None
+        first = trial._process.pid
+        assert trial.ends_within("json", schema(type="string"), 60)
+        # The thread that got it ready has ended by now; the child lives on.
+        assert trial.ends_within("json", schema(type="string"), 60)
+        assert trial._process.pid == first
     finally:
         trial.close()
 
