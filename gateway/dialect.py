@@ -3,48 +3,53 @@
 Pure. The facts are of SGLang 0.5.23 (entrypoints/openai/protocol.py, managers/io_struct.py), run as well as read.
 """
 
-import re
-
 import orjson
 
 from gateway.hookcost.features import Api, Features
 from gateway.wire.message import error_document
 
 _ID_FIELDS = {
-    Api.chat: b'"rid":"',
-    Api.completions: b'"rid":"',
-    Api.generate: b'"rid":"',
-    Api.responses: b'"request_id":"',
+    Api.chat: b"rid",
+    Api.completions: b"rid",
+    Api.generate: b"rid",
+    Api.responses: b"request_id",
 }
 """The body field that sets SGLang's request id; `/v1/messages` has none."""
 _MAX_ABORTS = 512
 """A larger batch is left to the engine, which finds the closed connection within seconds: an abort each would take as
 long, and the length of a batch is the client's choice."""
-_EMPTY_OBJECT = re.compile(rb"\s*\}")
+_MAX_GIVEN = 512
+_SPACE = b" \t\r\n"
 
 
 def spliced(body: bytes, features: Features, engine: str, engine_id: str) -> bytes | None:
-    """`body` with the engine's request id put in front of its fields, or None where nothing is to be changed.
+    """`body` with the engine's request id in it, or None where nothing is to be changed.
 
-    With duplicate keys the last one wins in the engine's parser, so a client's own id is never overridden. `body` must
-    be a JSON object; every byte of it is kept.
+    A client's own `rid` is left alone (see `given_ids`), but a `null` is none. `body` must be a JSON object.
     """
     field = _ID_FIELDS.get(features.api) if engine == "sglang" else None
     if field is None or features.rid_given:
         return None
-    start = 1 if body[:1] == b"{" else body.index(b"{") + 1
-    comma = b'"' if body[start : start + 1] != b'"' and _EMPTY_OBJECT.match(body, start) else b'",'
-    return b"%b%b%b%b%b" % (body[:start], field, engine_id.encode(), comma, body[start:])
+    return overridden(body, field, engine_id)
 
 
-def given_id(body: bytes, features: Features, engine: str, request_id: bytes) -> str | None:
-    """The id under which the engine knows a request whose body was left as it was; None: nobody knows."""
+def overridden(body: bytes, field: bytes, engine_id: str) -> bytes:
+    """`body` with a field behind all others: of duplicate keys the last one wins in the engine's parser."""
+    end = body.rindex(b"}")
+    before = body[end - 1 : end]
+    empty = before == b"{" or (before in _SPACE and body[:end].rstrip(_SPACE).endswith(b"{"))
+    return b'%b%b"%b":"%b"%b' % (body[:end], b"" if empty else b",", field, engine_id.encode(), body[end:])
+
+
+def given_ids(body: bytes, features: Features, engine: str, request_id: bytes) -> tuple[str, ...]:
+    """The ids under which the engine knows a request whose client chose them; empty where it did not."""
     if engine == "vllm":
-        return request_id.decode("ascii")  # it takes over the header
+        return (request_id.decode("ascii"),)  # it takes over the header
     if engine != "sglang" or not features.rid_given:
-        return None
+        return ()
     rid = orjson.loads(body).get("rid")
-    return rid if isinstance(rid, str) else None
+    rids = rid if isinstance(rid, list) else [rid]
+    return tuple([each for each in rids[:_MAX_GIVEN] if isinstance(each, str)])
 
 
 def engine_ids(features: Features, engine: str, engine_id: str) -> tuple[str, ...]:
@@ -53,8 +58,10 @@ def engine_ids(features: Features, engine: str, engine_id: str) -> tuple[str, ..
     A batch of prompts runs under `id_0`, `id_1`, …; with n > 1 the samples get ids of their own, which nobody knows.
     """
     api = features.api
-    if engine != "sglang" or api not in _ID_FIELDS or features.rid_given or features.n > features.batch:
+    if engine != "sglang" or api is Api.other or features.rid_given or features.n > features.batch:
         return ()
+    if api is Api.messages:
+        return (engine_id,)  # by the header that our plugin reads; without the plugin nobody has such an id
     if features.batch > _MAX_ABORTS:
         return ()
     batch = tuple(f"{engine_id}_{index}" for index in range(features.batch))

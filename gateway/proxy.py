@@ -522,9 +522,12 @@ class Proxy:
         attempt.pool.release(replica, call.step_us, call.structured)
 
     def _abort(self, attempt: Attempt) -> None:
-        """Tell the engine that nobody waits for the answer."""
+        """Tell the engine that nobody waits for the answer.
+
+        Never by an id that a client chose: SGLang aborts all whose ids begin with it.
+        """
         call, replica = attempt.call, attempt.link.replica
-        ids = attempt.given or engine_ids(call.features, replica.engine, call.engine_id)
+        ids = engine_ids(call.features, replica.engine, call.engine_id)
         ids += self._running.sequence_ids(call.engine_id)
         if ids and replica.engine == "sglang":
             self._aborter.abort(replica, ids)

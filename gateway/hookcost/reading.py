@@ -108,7 +108,7 @@ def read_body(api: Api, body: Mapping[str, object], body_bytes: int) -> Generato
             max_tokens=sampling.max_tokens,
             prompt_bytes=prompt_bytes,
             body_bytes=body_bytes,
-            rid_given=bool(texts(body.get("rid"), "rid")),
+            rid_given=any(texts(body.get("rid"), "rid")),
         ),
         constraints,
         spelled,

@@ -187,7 +187,7 @@ class RequestHeads:
         for line in new:
             name, colon, _ = line.partition(b":")
             lower = name.lower()
-            if not colon or (lower in _HANDLED and lower != b"x-request-id"):
+            if not colon or (lower in _HANDLED and lower != b"x-request-id") or lower.startswith(_OURS):
                 return [], key
         return new, b"\r\n".join([line for line in lines if line in known]) + HEAD_END
 
@@ -243,6 +243,8 @@ def parse(data: bytes) -> RequestHead:
         lower = name.lower()
         if lower != b"content-length":
             headers.append((name, value))
+        if lower.startswith(_OURS):
+            continue
         if lower not in _HANDLED:
             lines.append(line)
         elif lower == b"host":
@@ -350,4 +352,6 @@ _KEPT = 1024
 _KEPT_BYTES = 4096
 _MAX_NEW_LINES = 4
 _PLAIN_OPTIONS = frozenset((b"close", b"keep-alive", b"upgrade", b""))
+_OURS = b"x-steplane-"
+"""Headers between gateway and replica: what a client sends under such a name goes no further."""
 _HANDLED = HOP_BY_HOP | {b"content-length", b"expect", b"host", b"x-request-id"}

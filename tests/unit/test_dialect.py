@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.dialect import engine_ids, error_events, spliced
+from gateway.dialect import engine_ids, error_events, given_ids, overridden, spliced
 from gateway.hookcost import Api, Features, classify
 
 ID = "ab-000000000001"
@@ -13,25 +13,51 @@ ID = "ab-000000000001"
 @pytest.mark.parametrize(
     ("api", "body", "expected"),
     [
-        (Api.chat, b'{"model":"m"}', b'{"rid":"%b","model":"m"}'),
-        (Api.completions, b'{ "model" : "m" }', b'{"rid":"%b", "model" : "m" }'),
-        (Api.generate, b'\n\t {"text":"x"}\n', b'\n\t {"rid":"%b","text":"x"}\n'),
-        (Api.responses, b'{"input":"x"}', b'{"request_id":"%b","input":"x"}'),
+        (Api.chat, b'{"model":"m"}', b'{"model":"m","rid":"%b"}'),
+        (Api.completions, b'{ "model" : "m" }', b'{ "model" : "m" ,"rid":"%b"}'),
+        (Api.generate, b'\n\t {"text":"x"}\n', b'\n\t {"text":"x","rid":"%b"}\n'),
+        (Api.responses, b'{"input":"x"}', b'{"input":"x","request_id":"%b"}'),
         (Api.chat, b"{}", b'{"rid":"%b"}'),
-        (Api.chat, b" { \r\n\t} ", b' {"rid":"%b" \r\n\t} '),
-        (Api.chat, b'{"a":{}}', b'{"rid":"%b","a":{}}'),
+        (Api.chat, b" { \r\n\t} ", b' { \r\n\t"rid":"%b"} '),
+        (Api.chat, b'{"a":{}}', b'{"a":{},"rid":"%b"}'),
+        (Api.chat, b'{"a":"}"}', b'{"a":"}","rid":"%b"}'),
     ],
 )
-def test_the_id_is_the_first_field_and_every_byte_of_the_body_stays(api: Api, body: bytes, expected: bytes) -> None:
+def test_the_id_is_the_last_field_and_every_byte_of_the_body_stays(api: Api, body: bytes, expected: bytes) -> None:
     changed = spliced(body, Features(api), "sglang", ID)
     assert changed == expected.replace(b"%b", ID.encode())
-    assert list(json.loads(changed)) == [*list(json.loads(changed))[:1], *json.loads(body)]
+    assert list(json.loads(changed).items())[:-1] == list(json.loads(body).items())
+
+
+@pytest.mark.parametrize("rid", [b"null", b'""', b"[]", b"[null]"])
+def test_a_client_cannot_make_the_engine_choose_an_id_that_nobody_knows(rid: bytes) -> None:
+    body = b'{"r\\u0069d":%b,"text":"x"}' % rid
+    changed = spliced(body, classify("/generate", body).features, "sglang", ID)
+    assert changed is not None
+    assert json.loads(changed)["rid"] == ID
+
+
+@pytest.mark.parametrize(
+    ("body", "engine", "ids"),
+    [
+        (b'{"text":"x","rid":"mine"}', "sglang", ("mine",)),
+        (b'{"text":["x","y"],"rid":["a","b"]}', "sglang", ("a", "b")),
+        (b'{"text":"x"}', "sglang", ()),
+        (b'{"text":"x","rid":"mine"}', "vllm", ("r-1",)),
+        (b'{"text":"x","rid":"mine"}', "other", ()),
+    ],
+)
+def test_the_ids_that_a_client_chose_are_known(body: bytes, engine: str, ids: tuple[str, ...]) -> None:
+    assert given_ids(body, classify("/generate", body).features, engine, b"r-1") == ids
+
+
+def test_an_id_that_is_in_use_is_overridden_in_the_engine_s_parser() -> None:
+    assert json.loads(overridden(b'{"text":"x","rid":"mine"}', b"rid", ID)) == {"text": "x", "rid": ID}
 
 
 @pytest.mark.parametrize(
     ("features", "engine"),
     [
-        (Features(Api.messages), "sglang"),
         (Features(Api.other), "sglang"),
         (Features(Api.chat, rid_given=True), "sglang"),
         (Features(Api.chat), "vllm"),
@@ -41,12 +67,6 @@ def test_the_id_is_the_first_field_and_every_byte_of_the_body_stays(api: Api, bo
 def test_a_body_stays_untouched_where_no_id_can_or_should_be_set(features: Features, engine: str) -> None:
     assert spliced(b'{"model":"m"}', features, engine, ID) is None
     assert engine_ids(features, engine, ID) == ()
-
-
-def test_a_client_s_own_id_wins_over_ours_in_the_engine_s_parser() -> None:
-    changed = spliced(b'{"request_id":"mine"}', Features(Api.responses), "sglang", ID)
-    assert changed is not None
-    assert json.loads(changed) == {"request_id": "mine"}
 
 
 @pytest.mark.parametrize(
@@ -65,7 +85,7 @@ def test_a_client_s_own_id_wins_over_ours_in_the_engine_s_parser() -> None:
         ("/generate", {"text": "x", "sampling_params": {"n": 3}}, ()),
         ("/v1/chat/completions", {"messages": [], "rid": "mine"}, ()),
         ("/generate", {"text": ["x", "y"], "rid": ["a", "b"]}, ()),
-        ("/v1/messages", {"messages": []}, ()),
+        ("/v1/messages", {"messages": []}, (ID,)),
     ],
 )
 def test_the_ids_to_abort_are_those_under_which_the_engine_runs_the_request(

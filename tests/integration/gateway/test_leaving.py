@@ -50,6 +50,7 @@ async def counted(running: House, **requests: str) -> None:
         (COMPLETIONS, {"prompt": ["a", "b", "c"]}, ["_0", "_1", "_2"]),
         (GENERATE, {"text": ["a", "b"]}, ["_0", "_1"]),
         (RESPONSES, {}, ["", "_0"]),
+        (MESSAGES, {}, [""]),
     ],
 )
 async def test_before_the_first_byte_the_engine_is_told_the_ids_it_runs_the_request_under(
@@ -65,7 +66,8 @@ async def test_before_the_first_byte_the_engine_is_told_the_ids_it_runs_the_requ
         client.close()
         await left(held)
         sent = json.loads(engine.asked[0].body)
-        engine_id = sent.get("rid") or sent["request_id"]
+        header = engine.asked[0].header(b"x-steplane-rid")
+        engine_id = header.decode() if header else sent.get("rid") or sent["request_id"]
         await until(lambda: len(engine.aborted) == len(suffixes))
         assert engine.aborted == [engine_id + suffix for suffix in suffixes]
         await counted(running, status="0xx", pool="interactive", rule="plain")
@@ -78,7 +80,6 @@ async def test_before_the_first_byte_the_engine_is_told_the_ids_it_runs_the_requ
         (COMPLETIONS, {"prompt": ["a", "b"], "n": 3}),
         (GENERATE, {"sampling_params": {"n": 2}}),
         (CHAT, {"rid": "mine"}),
-        (MESSAGES, {}),
         ("/v1/embeddings", {}),
     ],
 )

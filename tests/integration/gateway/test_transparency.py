@@ -4,7 +4,20 @@ import json
 
 import pytest
 
-from .harness import CHAT, COMPLETIONS, GENERATE, MESSAGES, PLAIN, RESPONSES, chunk, house
+from .harness import (
+    CHAT,
+    COMPLETIONS,
+    GENERATE,
+    MESSAGES,
+    PLAIN,
+    RESPONSES,
+    SSE_HEAD,
+    Engine,
+    Held,
+    chunk,
+    house,
+    request,
+)
 
 ODD = b' \r\n\t{ "messages" : [ ] ,"user":"\\u00e9\xc3\xa9", "n": 1.0,"unknown":{"b":1,"a":[ 1e2 ]}, "seed":-0 }\n '
 """Spaces, escapes and numbers that no serializer would spell like this again."""
@@ -12,16 +25,16 @@ FIELDS = {CHAT: b'"rid":"', COMPLETIONS: b'"rid":"', GENERATE: b'"rid":"', RESPO
 
 
 def without_id(body: bytes, field: bytes) -> tuple[bytes, bytes]:
-    """A body without its first field, which has to be the id; and the id."""
-    before, found, rest = body.partition(b"{" + field)
+    """A body without its last field, which has to be the id; and the id."""
+    before, found, rest = body.rpartition(field)
     assert found, body
     value, _, rest = rest.partition(b'"')
-    return before + b"{" + rest.removeprefix(b","), value
+    return before.removesuffix(b",") + rest, value
 
 
 @pytest.mark.parametrize("path", FIELDS)
 @pytest.mark.parametrize("body", [ODD, b"{}", b"\n {\t}\r\n", b'{"model":"m"}'])
-async def test_sglang_gets_the_client_s_bytes_with_an_id_in_front(path: str, body: bytes) -> None:
+async def test_sglang_gets_the_client_s_bytes_with_an_id_behind_them(path: str, body: bytes) -> None:
     async with house() as running:
         answer = await running.ask(path, body)
         assert answer.status == 200
@@ -30,7 +43,32 @@ async def test_sglang_gets_the_client_s_bytes_with_an_id_in_front(path: str, bod
         rest, engine_id = without_id(seen.body, FIELDS[path])
         assert rest == body
         assert engine_id == answer.header(b"x-request-id")  # the client gave none, so one id serves both
-        assert list(json.loads(seen.body))[1:] == list(json.loads(body))
+        assert list(json.loads(seen.body))[:-1] == list(json.loads(body))
+
+
+async def test_sglang_learns_the_id_of_a_message_from_a_header_that_no_client_can_set() -> None:
+    async with house() as running:
+        answer = await running.ask(MESSAGES, PLAIN[MESSAGES], "x-steplane-rid: mine")
+        assert running.asked[0].values(b"x-steplane-rid") == [answer.header(b"x-request-id")]
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+async def test_of_two_requests_that_choose_one_id_at_a_time_the_second_gets_another(engine: str) -> None:
+    held = Held(SSE_HEAD)
+    async with house({"interactive": [Engine("a", held)]}, options={"interactive": {"engine": engine}}) as running:
+        clients = [await running.client() for _ in range(2)]
+        for client in clients:
+            body = {**PLAIN[CHAT], "stream": True, "rid": "mine"}
+            await client.send(request(CHAT, body, "x-request-id: mine"))
+            await client.head()
+        first, second = running.asked
+        if engine == "sglang":
+            assert json.loads(first.body)["rid"] == "mine"
+            assert json.loads(second.body)["rid"] != "mine"
+        else:
+            assert first.header(b"x-request-id") == b"mine"
+            assert second.header(b"x-request-id") != b"mine"
+        held.finish.set()
 
 
 @pytest.mark.parametrize("engine", ["vllm", "other"])

@@ -13,6 +13,7 @@ TABLE = {
     FailureKind.bad_response: (False, 502),
     FailureKind.died: (False, 502),
     FailureKind.idle_timeout: (False, 504),
+    FailureKind.ended: (False, 502),
 }
 
 

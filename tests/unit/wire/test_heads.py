@@ -12,6 +12,16 @@ def request(line: bytes, count: int = 0) -> bytes:
     return b"POST /%d HTTP/1.1\r\nhost: a\r\n%b\r\nx: 1\r\n\r\n" % (count, line)
 
 
+@pytest.mark.parametrize("known", [b"y: 1", b"content-length: 5"])
+def test_a_client_cannot_send_headers_that_are_between_us_and_the_replica(known: bytes) -> None:
+    heads = RequestHeads()
+    heads.read(request(known))
+    for count in range(2):
+        head, _ = heads.read(request(b"%b\r\nX-Steplane-Rid: %d" % (known, count)))
+        assert b"steplane" not in head.lines.lower()
+        assert b"x: 1\r\n" in head.lines
+
+
 def test_a_head_that_differs_in_the_length_alone_is_the_same_head() -> None:
     heads = RequestHeads()
     first, five = heads.read(request(b"content-length: 5"))
