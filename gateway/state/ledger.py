@@ -217,11 +217,12 @@ class Ledger:
         if stored.is_expired(self.now_ms()):
             return
         known = self._entries.get(key)
-        if known is not None and stored.version < known.version:
-            # Late news; or news of a new life, if the one known here is over.
-            if known.stored is None or not self._is_over(known.stored) or key in self._unsent:
+        if known is not None and known.stored is not None and stored.version <= known.version:
+            # News of a new life, if the one known here is over; else late news.
+            if self._is_over(known.stored) and stored.token != known.token and key not in self._unsent:
+                del self._entries[key]
+            elif stored.version < known.version:
                 return
-            del self._entries[key]
         entry = self._touch(key)
         if not self._learn(entry, stored, decided=False):
             self._is_lost(key, entry)

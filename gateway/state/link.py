@@ -154,7 +154,8 @@ def _settings(options: RedisOptions, address: Address) -> dict[str, Any]:
         "password": _password(options.password_file) or options.password or address.password,
         # Each exchange has a deadline as a whole; who listens has none.
         "socket_timeout": None,
-        "socket_connect_timeout": options.timeout_s,
+        # Shorter than the whole: when both end at once, the package leaves a connection open.
+        "socket_connect_timeout": options.timeout_s / 2,
         "socket_keepalive": True,
         # The older protocol: the same answers from every version of servers and package.
         "protocol": 2,

@@ -186,11 +186,13 @@ def test_what_redis_has_lost_is_restored() -> None:
     assert len(book.reports) == 2
 
 
-def test_a_record_is_over_at_its_time_on_redis_clock_and_may_begin_anew() -> None:
+@pytest.mark.parametrize("version", [7, 1])
+def test_a_record_is_over_at_its_time_on_redis_clock_and_may_begin_anew(version: int) -> None:
     book = Book()
-    book.ledger.heard("s", Stored(7, 7, "a", "a", int(book.now_ms) + 1000, b"old"))
+    book.ledger.heard("s", Stored(version, version, "a", "a", int(book.now_ms) + 1000, b"old"))
     book.now_ms += 1000
     assert book.ledger.record("s") is None
+    # Before it is looked for and found to be over.
     book.ledger.heard("s", stored(1, "b", b"new"))
     assert book.ledger.record("s") == Record(1, b"new")
     assert book.ledger.expire() == []
@@ -217,3 +219,13 @@ def test_bytes_that_are_no_record_are_told_apart(packed: bytes) -> None:
 def test_any_name_survives_the_way_to_redis_and_back() -> None:
     for name in ("", "ключ", "\ud800", "\0\n"):
         assert to_name(to_bytes(name)) == name
+
+
+def test_what_has_expired_is_named_once_so_that_redis_removes_it_too() -> None:
+    book = Book()
+    book.ledger.heard("s", Stored(1, 1, "a", "a", int(book.now_ms) + 1000, b"old"))
+    book.ledger.heard("t", stored(1, "b", b"new"))
+    assert book.ledger.expire() == []
+    book.now_ms += 1000
+    assert book.ledger.expire() == ["s"]
+    assert book.ledger.expire() == []
