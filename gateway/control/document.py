@@ -100,11 +100,12 @@ def parse_document(file: str, text: str) -> Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML with the numbers of YAML 1.2."""
+    """Safe YAML with the numbers and truth values of YAML 1.2."""
 
 
-# YAML 1.1 reads 1e6 as text, 010 as eight, 12:30 to base 60 and 2026-01-01 as a date: nobody means that here.
-_REPLACED = {f"tag:yaml.org,2002:{name}" for name in ("int", "float", "timestamp")}
+# YAML 1.1 reads 1e6 as text, 010 as eight, 12:30 to base 60, 2026-01-01 as a date and off as false: nobody means that
+# here.
+_REPLACED = {f"tag:yaml.org,2002:{name}" for name in ("int", "float", "timestamp", "bool")}
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag not in _REPLACED]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -112,8 +113,10 @@ _Loader.yaml_implicit_resolvers = {
 _NUMBER_STARTS = list("-+.0123456789")
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)$")
 _FLOAT = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$")
+_TRUTH = re.compile(r"(?:true|True|TRUE|false|False|FALSE)$")
 _Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INTEGER, _NUMBER_STARTS)
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, _NUMBER_STARTS)
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", _TRUTH, list("tTfF"))
 
 
 class _Builder:

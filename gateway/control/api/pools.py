@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.control.api.reply import json_reply
+from gateway.control.api.reply import json_reply, rounded
 from gateway.control.context import AdminContext
 from gateway.routing.pool import Pool, Reject
 from gateway.routing.replica import Replica
@@ -58,7 +58,7 @@ class PoolsApi:
 
     def _queue(self, pool: Pool) -> dict[str, object]:
         queue = self.context.queues[pool.name]
-        return _rounded(queue.snapshot()) | {"size": queue.policy.queue, "max_wait_s": queue.policy.max_wait_s}
+        return rounded(queue.snapshot()) | {"size": queue.policy.queue, "max_wait_s": queue.policy.max_wait_s}
 
     def _replicas(self, pool: Pool, sources: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
         breakers = {each["replica"]: each for each in self.context.breakers[pool.name].snapshot()}
@@ -85,15 +85,10 @@ class PoolsApi:
             "probe_ms": None if record.latency_s is None else round(record.latency_s * 1e3, 3),
             "failures_in_row": record.failures_in_row,
             "last_error": record.last_error,
-            "breaker": _rounded(breaker),
-            "source": None if source is None else _rounded(source),
+            "breaker": _without_name(breaker),
+            "source": None if source is None else _without_name(source),
         }
 
 
-def _rounded(figures: Mapping[str, object]) -> dict[str, object]:
-    """For people: milliseconds are enough, and whose they are stands above them."""
-    return {
-        name: round(value, 3) if isinstance(value, float) else value
-        for name, value in figures.items()
-        if name != "replica"
-    }
+def _without_name(figures: Mapping[str, object]) -> dict[str, object]:
+    return rounded({name: value for name, value in figures.items() if name != "replica"})

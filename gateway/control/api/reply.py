@@ -3,7 +3,7 @@
 Owns also how it reads: JSON bodies against a model, and numbers from the query.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -42,6 +42,11 @@ def instant(at: float | None) -> str | None:
     if at is None:
         return None
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def rounded(figures: Mapping[str, object]) -> dict[str, object]:
+    """For people: three digits after the point are enough."""
+    return {name: round(value, 3) if isinstance(value, float) else value for name, value in figures.items()}
 
 
 async def body_of(request: web.Request, model: type[Model]) -> Model:

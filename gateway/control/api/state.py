@@ -5,7 +5,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.control.api.reply import json_reply
+from gateway.control.api.reply import json_reply, rounded
 from gateway.control.context import AdminContext
 
 
@@ -29,5 +29,5 @@ class StateApi:
 def store_document(context: AdminContext) -> dict[str, Any]:
     """How the store is; `since_s`: seconds for which it has been connected, or not."""
     status = asdict(context.store.status())
-    since_s = max(0.0, context.clock() - status.pop("since"))
-    return status | {"since_s": round(since_s, 3)}
+    status["since_s"] = max(0.0, context.clock() - status.pop("since"))
+    return rounded(status)

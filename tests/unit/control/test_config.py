@@ -304,6 +304,20 @@ def test_a_file_that_can_not_be_read_says_why(tmp_path: Path) -> None:
         assert str(refused.value).startswith(str(path))
 
 
+def test_off_is_a_word_and_true_is_not() -> None:
+    config = parse_config("""
+default_pool: a
+pools:
+  a: {replicas: [http://h:1], feed: off}
+  b: {replicas: [http://h:2], feed: auto}
+rules:
+  - {name: b, when: {stream: true}, pool: b}
+""")
+
+    assert (config.pools["a"].feed, config.pools["b"].feed) == ("off", "auto")
+    assert config.rules[0].when == {"stream": True}
+
+
 def test_anchors_and_numbers_mean_what_they_look_like() -> None:
     config = parse_config("""
 default_pool: a
