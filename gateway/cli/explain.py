@@ -14,7 +14,8 @@ from gateway.cli.failure import REFUSED, CliError
 from gateway.cli.loading import load
 from gateway.control.assembly import build_router
 from gateway.control.classifier import build_classifier
-from gateway.control.explain import Explanation, explain, number
+from gateway.control.explain import Explanation, explain
+from gateway.control.figures import number
 from gateway.control.shipped import shipped_file
 from gateway.hookcost import Features
 

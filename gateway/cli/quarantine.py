@@ -14,7 +14,7 @@ from rich.table import Table
 
 from gateway.cli.adminport import AdminPort, segment
 from gateway.cli.failure import CliError
-from gateway.control.explain import number
+from gateway.control.figures import number
 from gateway.hookcost.signature import is_signature
 
 _PATH = "/api/v1/quarantine"

@@ -200,7 +200,10 @@ class HookCostConfig(Part):
 
 
 class Config(Part):
-    """A whole configuration, checked. `warnings` are findings that do not keep it from being used."""
+    """A whole configuration, checked. `warnings` are findings that do not keep it from being used.
+
+    control_paths: what is done with requests that would steer an engine (`/abort_request`, `/flush_cache`, …).
+    """
 
     listen: ListenAddress = Address("127.0.0.1", 8080)
     admin: AdminConfig = AdminConfig()
@@ -210,6 +213,7 @@ class Config(Part):
     hookcost: HookCostConfig = HookCostConfig()
     breaker: BreakerConfig = BreakerConfig()
     tenants: TenantsConfig = TenantsConfig()
+    control_paths: Literal["refuse", "pass"] = "refuse"
     state: StateConfig = StateConfig()
     pools: Annotated[dict[Name, PoolConfig], Field(min_length=1)]
     rules: list[RuleConfig] = Field(default_factory=list)

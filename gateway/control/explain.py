@@ -12,6 +12,7 @@ from gateway.breaker.record import Kind
 from gateway.breaker.trust import Trust
 from gateway.breaker.verdict import Verdict
 from gateway.control.config import Config, HookCostConfig
+from gateway.control.figures import number
 from gateway.hookcost import Classification, Classifier, HookCost
 from gateway.hookcost.costbook import CostBook
 from gateway.hookcost.explain import CostExplanation
@@ -206,11 +207,6 @@ def _shown(actual: object) -> str:
         case float():
             return number(actual)
     return str(actual)
-
-
-def number(value: float) -> str:
-    """A measured quantity for people: four digits, thousands apart, no exponent."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _when(wanted: Mapping[str, object]) -> str:
