@@ -20,6 +20,7 @@ from gateway.control.tally import Tally
 from gateway.dialect import engine_ids, error_events, given_ids, has_ended, overridden, spliced
 from gateway.feed.running import RunningRequests
 from gateway.hookcost import Classification, Classifier, Turns
+from gateway.hookcost.classification import Refusal
 from gateway.hookcost.classify import take_turn
 from gateway.hookcost.cost import FREE
 from gateway.hookcost.features import Features
@@ -43,6 +44,7 @@ _LEFT_RUNNING = frozenset((FailureKind.first_byte_timeout, FailureKind.bad_respo
 """Failures in which we gave up on an engine that may still work on the request."""
 _HELD = frozenset((429, 500, 502, 503, 504))
 """Answers that another replica, or quarantine, may better."""
+_STEERS: Final = Refusal(403, "control_path", "this path steers the engine and is not open to the gateway's clients")
 _PASSED_THROUGH: Final = Classification(Features(), FREE, "s1-0000000000000000")
 """Of everything that is not a request for generation: nothing in it reaches the step thread."""
 
@@ -74,8 +76,11 @@ class Proxy:
         tally: Tally,
         aborter: Aborter,
         refusals: Refusals,
+        *,
+        refuses_control: bool = True,
     ) -> None:
-        """`terms` are by the name of the pool."""
+        """`terms` are by the name of the pool. `refuses_control`: paths that steer an engine are refused."""
+        self._refuses_control = refuses_control
         self._router = router
         self._links = links
         self._terms = terms
@@ -93,6 +98,7 @@ class Proxy:
         self._tally = tally
         self._aborter = aborter
         self._refusals = refusals
+        self._waiting: dict[Exchange, Call] = {}
         self._id_block = ""
         self._next_id = len(_ID_ENDS)
         self._blocks = count(int.from_bytes(os.urandom(6)) << 36)
@@ -113,6 +119,10 @@ class Proxy:
         exchange.response_lines = b"x-request-id: %b\r\n" % request_id
         door = door_of(exchange.head, self._tenants)
         if not (exchange.buffered and door.generates):
+            if door.steers and self._refuses_control:
+                self._tally.refused(_STEERS.code)
+                exchange.reply(error_reply(403, _STEERS.message, _STEERS.code))
+                return
             call = Call(RouteRequest(door.method, door.path, _PASSED_THROUGH), engine_id, "", costly=False)
             exchange.context = call
             self._attempt(exchange, call)
@@ -194,6 +204,7 @@ class Proxy:
             self._finish_attempt(exchange, call, attempt)
         elif call.ticket is not None and decision is not None and decision.pool is not None:
             self._terms[decision.pool.name].queue.cancel(call.ticket)
+            self._waiting.pop(exchange, None)
         if call.offered and not call.attempts:  # a probe that never ran has ended, too
             self._oversight.trust.finished(call.engine_id, call.signature, answered=False)
         if decision is not None:
@@ -204,7 +215,10 @@ class Proxy:
     # --- the running offender
 
     def evict(self, signature: str) -> None:
-        """A signature has tripped: what runs of it outside quarantine is ended, or left, by its pool's policy."""
+        """A signature has tripped: what runs of it outside quarantine is ended, or left, by its pool's policy.
+
+        What waits for room goes where a new request of it would.
+        """
         for _, running in self._running.of_signature(signature):
             if not isinstance(running, Attempt):
                 continue
@@ -215,6 +229,13 @@ class Proxy:
                 self._evict(running, terms)
             except Exception:
                 log.exception("eviction_failed", replica=running.link.replica.name)
+        for exchange, call in tuple(self._waiting.items()):
+            if call.signature == signature and call.ticket is not None:
+                try:
+                    self._recall(exchange, call, call.ticket)
+                except Exception:
+                    log.exception("recall_failed", signature=signature)
+                    exchange.reply(HANDLER_FAILED)
 
     def _evict(self, attempt: Attempt, terms: Terms) -> None:
         exchange, call = attempt.exchange, attempt.call
@@ -232,6 +253,20 @@ class Proxy:
         else:
             self._tally.evicted[terms.pool.name, "refused"] += 1
             exchange.reply(_quarantined(verdict, why))
+
+    def _recall(self, exchange: Exchange, call: Call, ticket: Ticket) -> None:
+        """Take it out of its queue and route it again."""
+        assert call.decision is not None
+        assert call.decision.pool is not None
+        terms = self._terms[call.decision.pool.name]
+        if terms.quarantine:
+            return
+        terms.queue.cancel(ticket)
+        call.ticket = None
+        del self._waiting[exchange]
+        classification = call.request.classification
+        call.verdict = self._verdict_on(classification.signature, call.tenant, classification.cost)
+        self._attempt(exchange, call)
 
     def _can_exile(self, attempt: Attempt) -> bool:
         terms = attempt.link.terms
@@ -389,10 +424,13 @@ class Proxy:
             self._admitted(exchange, call, outcome)
         elif outcome is not None:
             self._not_admitted(exchange, call, outcome)
+        else:
+            self._waiting[exchange] = call
 
     def _admitted(self, exchange: Exchange, call: Call, replica: Replica) -> None:
         """A place for it has come free, and is booked."""
         call.ticket = None
+        self._waiting.pop(exchange, None)
         try:
             if call.verdict is None and not call.exiled:
                 classification = call.request.classification
@@ -411,6 +449,7 @@ class Proxy:
     def _not_admitted(self, exchange: Exchange, call: Call, rejection: Rejection) -> None:
         """It has waited in vain; where its pool is gone, another may stand in."""
         call.ticket = None
+        self._waiting.pop(exchange, None)
         decision = call.decision
         assert decision is not None
         if rejection.code == "pool_unavailable" and exchange.state != State.done:
