@@ -140,7 +140,7 @@ Author = Annotated[
 @quarantine_app.command("list")
 def list_quarantine(
     admin: Admin = DEFAULT_ADMIN,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many at most.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 100,
     as_json: Json = False,
 ) -> None:
     """Show what is quarantined, newest first."""

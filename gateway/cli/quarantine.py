@@ -44,7 +44,7 @@ def list_all(admin: str, limit: int, *, as_json: bool) -> None:
     table.add_column("why", overflow="fold")
     for record in records:
         table.add_row(
-            escape(_name(record)),
+            _shown(_name(record)),
             _state(record["state"]),
             f"{_ago(record['since'], now)} ago",
             _until(record, now),
@@ -97,7 +97,7 @@ def add(
     record, now = answer["record"], _time(answer["now"])
     console = Console(highlight=False)
     until = "somebody releases it" if record["state"] == "pinned" else _until(record, now)
-    console.print(f"[bold]{escape(_name(record))}[/] is quarantined until {until}.", soft_wrap=True)
+    console.print(f"[bold]{_shown(_name(record))}[/] is quarantined until {until}.", soft_wrap=True)
     running = answer["running"]
     if running and not tenant:
         what = "request of it was" if running == 1 else "requests of it were"
@@ -113,7 +113,7 @@ def release(admin: str, key: str, reason: str, author: str | None, *, tenant: bo
         _print_json(answer)
         return
     console = Console(highlight=False)
-    name = escape(_name(answer["record"]))
+    name = _shown(_name(answer["record"]))
     console.print(f"[bold]{name}[/] is released: it goes where the rules send it, its trips are forgotten.")
     _say_whether_shared(console, answer["store"])
 
@@ -147,7 +147,7 @@ def _facts(record: Mapping[str, Any], now: datetime) -> Table:
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    table.add_row(record["kind"], escape(record["key"]))
+    table.add_row(record["kind"], _shown(record["key"]))
     table.add_row("state", _state(record["state"]))
     if record["state"] == "closed":
         table.add_row("trips", f"{record['trips']} remembered" if record["trips"] else "none remembered")
@@ -158,11 +158,11 @@ def _facts(record: Mapping[str, Any], now: datetime) -> Table:
     trip = record["trip"]
     if trip is not None:
         table.add_row(
-            "seen on", escape(f"replica {trip['replica']}, pool {trip['pool']}, request {trip['request_id']}")
+            "seen on", _shown(f"replica {trip['replica']}, pool {trip['pool']}, request {trip['request_id']}")
         )
-        table.add_row("tenant", escape(trip["tenant"]) or "unknown")
+        table.add_row("tenant", _shown(trip["tenant"]) or "unknown")
     if record["advice"]:
-        table.add_row("to fix it", escape(record["advice"]))
+        table.add_row("to fix it", _shown(record["advice"]))
     table.add_row("trips", str(record["trips"]))
     if record["state"] == "half_open":
         table.add_row("probes", f"{record['probes']}, {record['good_probes']} of them good")
@@ -186,7 +186,7 @@ def _costs(cost: Mapping[str, Any]) -> Table:
         )
     kinds = sorted(cost["by_kind"].items(), key=lambda item: -item[1])
     for kind, us in kinds:
-        table.add_row(f"  {escape(kind)}, µs", number(us), *[""] * 4)
+        table.add_row(f"  {_shown(kind)}, µs", number(us), *[""] * 4)
     return table
 
 
@@ -199,7 +199,7 @@ def _running(running: list[Mapping[str, Any]]) -> Table | str:
         return "None of it runs now."
     table = _titled("what runs of it now", "request", "pool", "replica", "tenant", "for")
     for each in running:
-        named = (escape(each[name]) for name in ("request_id", "pool", "replica", "tenant"))
+        named = (_shown(each[name]) for name in ("request_id", "pool", "replica", "tenant"))
         table.add_row(*named, _span(each["runs_s"]))
     return table
 
@@ -211,7 +211,7 @@ def _audit(entries: list[Mapping[str, Any]], now: datetime) -> Table:
         # What has opened it is still its reason when its wait is over: once is enough.
         why = entry["why"] if entry["author"] != "breaker" or entry["after"] == "open" else ""
         table.add_row(
-            f"{_ago(entry['at'], now)} ago", escape(author), entry["event"], _state(entry["after"]), escape(why)
+            f"{_ago(entry['at'], now)} ago", _shown(author), entry["event"], _state(entry["after"]), _shown(why)
         )
     if len(entries) > _SHOWN_AUDIT:
         table.add_row(f"{len(entries) - _SHOWN_AUDIT} more", *[""] * 4)
@@ -226,6 +226,11 @@ def _titled(title: str, *columns: str) -> Table:
     return table
 
 
+def _shown(text: str) -> str:
+    """Text that somebody else chose, for a terminal: neither markup nor control characters have an effect."""
+    return escape("".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text))
+
+
 def _name(record: Mapping[str, Any]) -> str:
     return f"tenant {record['key']}" if record["kind"] == "tenant" else str(record["key"])
 
@@ -238,7 +243,7 @@ def _why(record: Mapping[str, Any]) -> str:
     said: list[str] = [record["why"]] if record["trip"] is not None else []
     if record["author"] != "breaker":
         said.append(f"by {record['author']}: {record['reason']}")
-    return escape("; ".join(said))
+    return _shown("; ".join(said))
 
 
 def _until(record: Mapping[str, Any], now: datetime) -> str:
@@ -255,7 +260,7 @@ def _until(record: Mapping[str, Any], now: datetime) -> str:
 
 def _say_whether_shared(console: Console, store: Mapping[str, Any]) -> None:
     if not store["connected"]:
-        where = escape(f"{store['kind']} at {store['address']}")
+        where = _shown(f"{store['kind']} at {store['address']}")
         said = f"{where} can't be reached: other gateways will hear of it when it can. It holds here."
         console.print(f"[yellow]{said}[/]", soft_wrap=True)
 

@@ -54,7 +54,7 @@ def test_the_parts_of_the_cost_and_the_dearest_places_can_be_read(steplane: Step
     assert "grammar: counted_class" in text
     assert "logprobs: top_logprobs" in text
     assert "guided_json /properties/[b]x: " in text
-    assert "cheaper: use `maxLength` in place of a counted repetition" in text
+    assert "cheaper: use a count of at most 128" in text
     plain = steplane("explain", "-", stdin=PLAIN).stdout
     assert "what adds up" not in plain
     assert "cheaper" not in plain

@@ -137,6 +137,16 @@ def test_one_is_shown_with_all_that_an_operator_asks(gateway: Running, quarantin
     assert "breaker trip open 3 steps within 10 s" in said
 
 
+def test_names_that_clients_chose_do_nothing_to_the_terminal(gateway: Running, quarantine: Steplane) -> None:
+    key = "s1-00000000000000d0"
+    gateway.do(lambda admin: admin.trip(key, tenant="[red]\x9b31m\x07"))
+
+    said = quarantine("show", key).stdout
+
+    assert r"[red]\x9b31m\x07" in said
+    assert "\x9b" not in said
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
