@@ -81,7 +81,17 @@ class Gateway:
         )
         tenants = Tenants(config.tenants.header)
         proxy = Proxy(
-            self.router, links, terms, classifier, oversight, running, tenants, tally, self._aborts, self._health
+            self.router,
+            links,
+            terms,
+            classifier,
+            oversight,
+            running,
+            tenants,
+            tally,
+            self._aborts,
+            self._health,
+            refuses_control=config.control_paths == "refuse",
         )
         oversight.evict = proxy.evict
         self._server = Server(proxy, Limits(**config.limits.model_dump()), timeouts)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gateway.breaker.replica import ReplicaBreaker
 from gateway.breaker.verdict import Verdict
+from gateway.controlpaths import is_control
 from gateway.feed.itl import Gaps, ReplicaItl
 from gateway.hookcost import api_of
 from gateway.hookcost.features import Api, Grammar
@@ -88,13 +89,14 @@ class Link:
 class Door:
     """What is the same for all requests with one head; kept with it."""
 
-    __slots__ = ("api", "generates", "method", "path", "tenant")
+    __slots__ = ("api", "generates", "method", "path", "steers", "tenant")
 
     def __init__(self, head: RequestHead, tenant: str) -> None:
         self.method = head.method.decode("ascii")
         self.path = head.path
         self.api = api_of(head.path)
         self.generates = head.method in _GENERATING_METHODS and self.api is not Api.other
+        self.steers = self.api is Api.other and is_control(head.path)
         self.tenant = tenant
 
 

@@ -24,10 +24,10 @@ _VOLATILE = tuple(
         rb"(compile \w+ grammar: )\[\d\d:\d\d:\d\d\]",
     )
 )
-# What the gateway puts in front of the fields of a body.
-_SPLICED = re.compile(rb'\A(\s*\{)"(?:rid|request_id)":"[^"]*",?')
+# What the gateway puts behind the fields of a body.
+_SPLICED = re.compile(rb',?"(?:rid|request_id)":"[^"]*"(\s*\}\s*)\Z')
 # SGLang quotes the body that lacked a field, and with it the request id that the gateway put there.
-_QUOTED_RID = re.compile(rb"'(?:rid|request_id)': '[^']*', ")
+_QUOTED_RID = re.compile(rb"(?:, )?'(?:rid|request_id)': '[^']*'")
 
 _MAY_DIFFER = frozenset({"date", "content-length"})  # the length changes with the length of ids
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding"})

@@ -116,6 +116,27 @@ async def test_a_chunked_body_arrives_whole(pieces: list[bytes]) -> None:
         assert seen.header(b"content-length") == b"%d" % len(seen.body)
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/abort_request",
+        "//abort_request/",
+        "/%61bort_request?x=1",
+        "/flush_cache",
+        "/v1/load_lora_adapter",
+        "/hicache/storage-backend/clear",
+        "/dumper/x",
+        "/sleep?level=1",
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_nobody_steers_an_engine_through_the_gateway(path: str, method: str) -> None:
+    async with house() as running:
+        answer = await running.ask(path, b'{"abort_all":true}', method=method)
+        assert (answer.status, json.loads(answer.body)["error"]["code"]) == (403, "control_path")
+        assert running.asked == []
+
+
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
 async def test_an_unknown_path_is_passed_through_whatever_the_method(method: str) -> None:
     async with house() as running:
