@@ -153,6 +153,13 @@ HOSTILE: dict[str, Body] = {
             **_named([{"$ref": f"#a{i}"} for i in range(900)]),
         }
     ),
+    "references to documents": _schema(
+        lambda: {
+            "$id": "http://x.org/root.json",
+            "$defs": {f"d{i}": {"$id": f"d{i}.json", "type": "null"} for i in range(1500)},
+            **_named([{"$ref": f"http://x.org/d{i}.json"} for i in range(900)]),
+        }
+    ),
     "references of many steps": _schema(
         lambda: {
             **_nested(200, lambda inner: {"a": inner}, {"type": "null"}),

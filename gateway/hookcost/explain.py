@@ -24,7 +24,7 @@ MAX_PLACES = 3
 
 ADVICE = {
     "open_object_names": "set `additionalProperties: false`, or leave it out: in strict mode objects are closed anyway",
-    "counted_class": "use `maxLength` in place of a counted repetition of more than 128, or a count of at most 128",
+    "counted_class": "use a count of at most 128, or `maxLength`, which is cheap from xgrammar 0.2.9 on",
     "pattern_states": "use a smaller count, a narrower character class, or `maxLength` in place of the pattern",
     "pattern_width": "a pattern over a narrow class, or none, keeps the mask cheap",
     "patterns": "a free string, or an `enum`, is cheaper than a pattern",
@@ -42,7 +42,7 @@ ADVICE = {
     "bounded_text": "leave out `minLength` and `maxLength` where they are only documentation",
     "bounded_text_states": "leave out `minLength` and `maxLength`, which xgrammar unrolls before 0.2.9, or update it",
     "bounded_text_end": "leave out `minLength` and `maxLength`, which xgrammar unrolls before 0.2.9, or update it",
-    "counted_states": "use `maxLength` in place of a counted repetition of more than 128, or a count of at most 128",
+    "counted_states": "use a smaller count, or a free string that is checked afterwards",
     "counted_items": "leave out `minItems` and `maxItems` where they are only documentation",
     "union_options": "give the options different types, or one object with a discriminating `enum`",
     "merged_properties": "put the common properties into the options, not beside the union",

@@ -11,13 +11,14 @@ pattern one in four shows a mask in the costliest 5 %, of those without pattern,
 price of a step is the mean of the worst masks seen, and the observed cost corrects it.
 """
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 
 from gateway.hookcost.bill import Bill, Path
 from gateway.hookcost.oneof import excluding, is_plain
 from gateway.hookcost.pattern import MALFORMED, PatternBill, read_pattern
-from gateway.hookcost.reference import localised
+from gateway.hookcost.reference import MISSING, localised
 from gateway.hookcost.regex import Regex
 from gateway.hookcost.schemawalk import REQUIRED, SchemaWalk
 from gateway.hookcost.vocabulary import Vocabulary
@@ -48,12 +49,15 @@ _REFUSED_SINCE = {
 }
 """Keywords of JSON Schema that are not implemented, with the draft (index into `_DRAFTS`) that brought them."""
 _OBJECT_KEYWORDS = frozenset(("properties", "additionalProperties", "patternProperties", "required"))
+_URI = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]*")
 _TYPES = ("null", "boolean", "number", "string", "array", "object")
 _APPLICATORS = ("$ref", "const", "enum", "allOf", "anyOf", "oneOf")
 _MOST = 1_000_000
 _MAX_LITERAL_BYTES = 150_000
 _LONG = 4
 """A counted repetition of so many lets tokens of usual length through."""
+_DOCUMENT_WORK = 12
+"""Of a reference that is none into the schema itself: names of documents are joined, which takes long."""
 _COMPARISONS = 8
 """Parts of a `oneOf` that are told apart in one unit of the walk's work."""
 
@@ -137,11 +141,18 @@ class LlguidanceWalk(SchemaWalk):
             bill.add("merged_properties", float(len(options) * len(properties)), path)
 
     def _reference(self, uri: object, depth: int, path: Path | None) -> None:
+        if isinstance(uri, str) and _URI.fullmatch(uri) is None:
+            self.bill.refuse(f"`$ref` is no URI reference ({uri[:80]})", path)
         target = self._follow(uri, depth, path)
         if target is True and not localised(self._references.root, str(uri)).startswith("#"):
             self.bill.refuse(f"`$ref` points out of the schema ({str(uri)[:80]})", path)
 
     def _resolve(self, uri: str) -> object:
+        if not uri.startswith("#"):
+            self._left -= _DOCUMENT_WORK
+            document = self._references.document(uri)
+            if document is not MISSING:
+                return document
         return super()._resolve(localised(self._references.root, uri))
 
     def _literals(self, values: list[object], path: Path | None) -> None:

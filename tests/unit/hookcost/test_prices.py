@@ -180,12 +180,37 @@ def test_the_step_laws_come_out(
         ({"type": "string", "format": "color"}, "format"),
         ({"oneOf": [{"type": "string"}, {"type": "string", "maxLength": 5}]}, "oneOf"),
         ({"$ref": "https://example.com/other.json"}, "out of the schema"),
+        ({"$ref": "#/$defs/a b", "$defs": {"a b": {}}}, "no URI reference"),
     ],
 )
 def test_what_llguidance_refuses_is_said_and_xgrammar_takes_it(ask: Ask, schema: dict[str, Any], says: str) -> None:
     costs = ask.schema(schema).by_backend
     assert says in str(costs["llguidance"].refused)
     assert costs["xgrammar"].refused is None
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "a.json", "$defs": {"a": {"$id": "a.json", "type": "string", "pattern": ".{1,9}"}}},
+        {
+            "$id": "http://x.org/root.json",
+            "properties": {"x": {"$ref": "http://x.org/a.json"}},
+            "$defs": {"a": {"$id": "a.json", "type": "string", "pattern": ".{1,9}"}},
+        },
+        {
+            "$id": "http://x.org/root.json",
+            "properties": {"x": {"$ref": "http://x.org/root.json#/$defs/a"}},
+            "$defs": {"a": {"type": "string", "pattern": ".{1,9}"}},
+        },
+    ],
+)
+def test_a_reference_to_a_definition_by_its_own_name_is_followed_by_llguidance(
+    ask: Ask, schema: dict[str, Any]
+) -> None:
+    cost = ask.schema(schema).by_backend["llguidance"]
+    assert cost.refused is None
+    assert cost.step_us > 300
 
 
 @pytest.mark.parametrize(
