@@ -7,11 +7,13 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+import orjson
 
 from gateway.cli.commands import DEFAULT_ADMIN
 from gateway.cli.failure import CliError
 
 _TIMEOUT_S = 10.0
+_JSON = {"content-type": "application/json"}
 
 
 class AdminPort:
@@ -27,20 +29,20 @@ class AdminPort:
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise CliError(f"--admin {url}: expected a URL such as {DEFAULT_ADMIN}")
 
-    def get(self, path: str, **query: str) -> Any:
+    def get(self, path: str, /, **query: str) -> Any:
         """The answer to a GET. Raises CliError for any other than a good one."""
         return self._ask("GET", path, query, None)
 
-    def post(self, path: str, body: dict[str, object], **query: str) -> Any:
-        """The answer to a POST of JSON. Raises CliError for any other than a good one."""
-        return self._ask("POST", path, query, body)
+    def post(self, path: str, body: dict[str, object] | bytes, /, **query: str) -> Any:
+        """The answer to a POST of JSON, read or not. Raises CliError for any other than a good one."""
+        return self._ask("POST", path, query, body if isinstance(body, bytes) else orjson.dumps(body))
 
-    def _ask(self, method: str, path: str, query: dict[str, str], body: dict[str, object] | None) -> Any:
+    def _ask(self, method: str, path: str, query: dict[str, str], body: bytes | None) -> Any:
         hint = "is the gateway running, and is this its `admin.listen`? --admin URL names another"
         try:
             # Not through a proxy: this is the machine itself, or one on the same network.
             with httpx.Client(base_url=self.url, timeout=_TIMEOUT_S, trust_env=False) as client:
-                reply = client.request(method, path, params=query, json=body)
+                reply = client.request(method, path, params=query, content=body, headers=_JSON)
         except httpx.ConnectError:
             raise CliError(f"nothing answers at {self.url}: {hint}") from None
         except httpx.TimeoutException:

@@ -69,14 +69,20 @@ def explain(
     config: Annotated[
         Path | None, typer.Option("--config", "-c", metavar="FILE", help="Configuration; without it the embedded one.")
     ] = None,
+    admin: Annotated[
+        str | None, typer.Option("--admin", metavar="URL", help="Ask this running gateway (its admin port) instead.")
+    ] = None,
+    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Whose request it is; with --admin.")] = None,
 ) -> None:
     """Show what the gateway would decide for a request, and why, with all replicas taken as up.
+
+    With --admin a running gateway decides, by its own configuration and by all that it has observed and quarantined.
 
     Exit code 0: routed. 1: the file or the configuration can't be used. 3: the request would get an error.
     """
     from gateway.cli.explain import run
 
-    run(file, path, as_json=as_json, config_file=config)
+    run(file, path, as_json=as_json, config_file=config, admin=admin, tenant=tenant)
 
 
 @app.command()

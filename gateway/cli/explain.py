@@ -1,4 +1,4 @@
-"""`steplane explain`: one request body, decided on paper."""
+"""`steplane explain`: one request body, decided on paper or by a running gateway."""
 
 import sys
 from pathlib import Path
@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from gateway.cli.adminport import AdminPort
 from gateway.cli.failure import REFUSED, CliError
 from gateway.cli.loading import load
 from gateway.control.assembly import build_router
@@ -22,17 +23,36 @@ from gateway.hookcost import Features
 _MAX_CONTRIBUTIONS = 12
 
 
-def run(file: str, path: str, *, as_json: bool, config_file: Path | None) -> None:
+def run(
+    file: str,
+    path: str,
+    *,
+    as_json: bool,
+    config_file: Path | None,
+    admin: str | None = None,
+    tenant: str | None = None,
+) -> None:
     """Print the decision. Raises CliError when the body can't be read, Exit(3) when the request would get an error."""
-    config = load(config_file or shipped_file("embedded.yaml"))
-    router, classifier = build_router(config, available=True), build_classifier(config)
-    explanation = explain(router, classifier, config.hookcost, "POST", path, _body(file))
+    if admin is None:
+        if tenant is not None:
+            raise CliError("--tenant says whose the request is to a running gateway: give its --admin URL, too")
+        explanation = _on_paper(_body(file), path, config_file or shipped_file("embedded.yaml"))
+    elif config_file is not None:
+        raise CliError("--admin and --config exclude each other: a running gateway has its own configuration")
+    else:
+        explanation = AdminPort(admin).post("/api/v1/explain", _body(file), path=path, tenant=tenant or "")
     if as_json:
         typer.echo(orjson.dumps(explanation, option=orjson.OPT_INDENT_2).decode())
     else:
         _print(explanation)
     if explanation["pool"] is None:
         raise typer.Exit(REFUSED)
+
+
+def _on_paper(body: bytes, path: str, config_file: Path) -> Explanation:
+    config = load(config_file)
+    router, classifier = build_router(config, available=True), build_classifier(config)
+    return explain(router, classifier, config.hookcost, "POST", path, body)
 
 
 def _body(file: str) -> bytes:
@@ -57,7 +77,12 @@ def _print(explanation: Explanation) -> None:
         console.print(f"[bold red]refused[/] with {refusal['status']} {refusal['code']}{escape(where)}")
         console.print(escape(refusal["message"]))
         return
-    console.print(f"pool [bold]{escape(explanation['pool'])}[/], rule [bold]{escape(explanation['route'])}[/]")
+    rejection = explanation["rejection"]
+    if rejection is None:
+        goes = f"pool [bold]{escape(explanation['pool'])}[/]"
+    else:
+        goes = f"[bold red]rejected[/] with {rejection['status']} {rejection['code']}"
+    console.print(f"{goes}, rule [bold]{escape(explanation['route'])}[/]")
     console.print(escape(explanation["why"]))
     console.print()
     console.print(_facts(explanation))
@@ -81,6 +106,10 @@ def _facts(explanation: Explanation) -> Table:
     budget = explanation["step_budget_us"]
     within = f" (the pool's budget is {number(budget)} µs)" if budget is not None else ""
     table.add_row("each step", f"{number(cost['step_us'])} µs{within}")
+    observed = explanation["observed"]
+    if observed is not None:
+        seen = f"observed {number(observed['mean_us'])} µs in {number(observed['steps'])} steps"
+        table.add_row("", f"{seen}, predicted {number(explanation['predicted']['step_us'])} µs")
     for hook, step_us in sorted(cost["by_hook"].items(), key=lambda item: -item[1]):
         table.add_row(f"  {hook}", f"{number(step_us)} µs")
     if cost["heavy"]:

@@ -209,6 +209,53 @@ def test_what_can_not_be_done_is_one_line_with_exit_code_1(
     assert said in outcome.stderr
 
 
+def test_explain_asks_a_running_gateway_what_it_has_learned(
+    gateway: Running, steplane: Steplane, quarantine: Steplane
+) -> None:
+    body = b'{"messages": [], "logprobs": true, "top_logprobs": 7}'
+    ask = ("explain", "-", "--admin", gateway.url)
+    gateway.do(lambda admin: admin.admit("i1", "g1", "q1"))
+    key = json.loads(steplane(*ask, "--json", stdin=body).stdout)["signature"]
+    gateway.do(lambda admin: admin.trip(key))
+
+    of_signature = steplane(*ask, stdin=body)
+    quarantine("release", key, "--reason", "done")
+    quarantine("add", "acme", "--tenant", "--reason", "floods us")
+    of_tenant = steplane(*ask, "--tenant", "acme", stdin=body)
+
+    assert (of_signature.code, of_tenant.code) == (0, 0)
+    said = words(of_signature.stdout)
+    assert "pool quarantine, rule default" in said
+    assert "are quarantined since 1970-01-12" in said
+    assert "observed 2,500 µs in 3 steps, predicted" in said
+    assert "requests of tenant 'acme' that ask for hook work are quarantined" in words(of_tenant.stdout)
+
+
+def test_explain_says_that_a_running_gateway_would_refuse(gateway: Running, steplane: Steplane) -> None:
+    gateway.do(lambda admin: admin.admit())
+
+    outcome = steplane("explain", "-", "--admin", gateway.url, stdin=b'{"messages": []}')
+
+    assert outcome.code == 3
+    assert "rejected with 503 pool_unavailable, rule default" in outcome.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--tenant", "acme"), "give its --admin URL, too"),
+        (("--admin", "http://127.0.0.1:1", "--config", "f.yaml"), "--admin and --config exclude each other"),
+    ],
+)
+def test_explain_takes_no_options_that_say_nothing_together(
+    steplane: Steplane, options: tuple[str, ...], said: str
+) -> None:
+    outcome = steplane("explain", "-", *options, stdin=b'{"messages": []}')
+
+    assert outcome.code == 1
+    assert said in outcome.stderr
+
+
 def test_nobody_can_do_something_without_a_name(quarantine: Steplane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("USER")
     monkeypatch.delenv("LOGNAME", raising=False)
