@@ -1,6 +1,6 @@
 """A whole gateway between raw clients and scripted engines, in the test's own loop.
 
-An engine answers `/health` and `/abort_request` by itself and notes what it was asked; everything else is the test's.
+An engine answers `/health`, `/metrics` and `/abort_request` by itself and notes what it was asked; everything else is the test's.
 Messages are read by the strict reader of the wire's harness.
 """
 
@@ -138,6 +138,8 @@ class Engine:
             target = message.start.split(b" ")[1]
             if target == b"/health":
                 await served.send(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            elif target == b"/metrics":
+                await served.send(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
             elif target == b"/abort_request":
                 self.aborted.append(json.loads(message.body)["rid"])
                 await served.send(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
