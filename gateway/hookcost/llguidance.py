@@ -195,18 +195,12 @@ class LlguidanceWalk(SchemaWalk):
             else:
                 bill.add(f"format_{form}", 1.0, path)
         if "pattern" in schema:
-            self._pattern(schema["pattern"], path)
+            self._pattern(schema["pattern"], pattern_bill, path)
         low, high = self._bounds(schema, "minLength", "maxLength", path)
         if high != -1 or low:
             bill.add("bounded_text", 1.0, path)
         elif "pattern" not in schema and form is None:
             bill.counts["text"] = bill.counts.get("text", 0.0) + 1.0
-
-    def _pattern(self, source: object, path: Path | None) -> None:
-        if not isinstance(source, str):
-            self.bill.refuse("`pattern` must be a string", path, MALFORMED)
-            return
-        self._take(pattern_bill(source, self._vocabulary), path)
 
     def _array(self, schema: Mapping[str, object], depth: int, path: Path | None) -> None:
         bill, items, keyword = self.bill, schema.get("items"), "prefixItems"

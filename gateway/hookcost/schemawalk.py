@@ -152,8 +152,12 @@ class SchemaWalk(ABC):
             self.bill.refuse(f"unsupported type {str(kind)[:40]!r}", path)
         return standard
 
-    def _take(self, found: PatternBill, path: Path | None) -> None:
-        """Puts the bill of a pattern on the schema's."""
+    def _pattern(self, source: object, read: Callable[[str, Vocabulary], PatternBill], path: Path | None) -> None:
+        """Puts the bill of a pattern, as the backend reads it, on the schema's."""
+        if not isinstance(source, str):
+            self.bill.refuse("`pattern` must be a string", path, MALFORMED)
+            return
+        found = read(source, self._vocabulary)
         self._left -= max(_PATTERN_WORK, found.work)
         if found.heavy is not None:
             self.bill.heavy = found.heavy

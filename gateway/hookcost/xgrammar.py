@@ -157,7 +157,7 @@ class XgrammarWalk(SchemaWalk):
         if isinstance(form, str) and form in FORMATS:
             self.bill.add(f"format_{form}", 1.0, path)
         elif "pattern" in schema:
-            self.pattern(schema["pattern"], path)
+            self._pattern(schema["pattern"], pattern_bill, path)
         elif "minLength" in schema or "maxLength" in schema:
             low, high = schema.get("minLength", 0), schema.get("maxLength", -1)
             if type(low) is not int or type(high) is not int:
@@ -180,13 +180,6 @@ class XgrammarWalk(SchemaWalk):
             beyond = _FURTHER_STATES if low <= UNROLLED < high else 0
             optional = max(0, min(high, UNROLLED + beyond) - low - _TOKEN_OVERLAP)
             self.bill.add("bounded_text_states", _REQUIRED_STATE * min(low, UNROLLED) + optional, path)
-
-    def pattern(self, source: object, path: Path | None) -> None:
-        """A `pattern`, or a name of `patternProperties`."""
-        if not isinstance(source, str):
-            self.bill.refuse("`pattern` must be a string", path, MALFORMED)
-            return
-        self._take(pattern_bill(source, self._vocabulary), path)
 
     def _array(self, schema: Mapping[str, object], depth: int, path: Path | None) -> None:
         bill = self.bill
