@@ -163,6 +163,18 @@ def show_quarantine(key: Key, admin: Admin = DEFAULT_ADMIN, tenant: OfTenant = F
     show(admin, key, tenant=tenant, as_json=as_json)
 
 
+@quarantine_app.command("log")
+def show_log(
+    admin: Admin = DEFAULT_ADMIN,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """Show who did what to whom, newest first: trips, probes and people."""
+    from gateway.cli.quarantine import log
+
+    log(admin, limit, as_json=as_json)
+
+
 @quarantine_app.command("add")
 def add_to_quarantine(
     key: Key,

@@ -72,7 +72,24 @@ def show(admin: str, key: str, *, tenant: bool, as_json: bool) -> None:
     console.print(_running(answer["running"]))
     if answer["audit"]:
         console.print()
-        console.print(_audit(answer["audit"], _time(answer["now"])))
+        console.print(_audit(answer["audit"][:_SHOWN_AUDIT], _time(answer["now"])))
+        if len(answer["audit"]) > _SHOWN_AUDIT:
+            console.print(f"{len(answer['audit']) - _SHOWN_AUDIT} more; --json shows them")
+
+
+def log(admin: str, limit: int, *, as_json: bool) -> None:
+    """Print what was done to whom, newest first. Raises CliError."""
+    answer = AdminPort(admin).get("/api/v1/audit", limit=str(limit))
+    if as_json:
+        _print_json(answer)
+        return
+    console = Console(highlight=False)
+    if not answer["entries"]:
+        console.print("Nothing has been quarantined since this gateway began.")
+        return
+    console.print(_audit(answer["entries"], _time(answer["now"]), with_keys=True))
+    if answer["total"] > len(answer["entries"]):
+        console.print(f"{answer['total'] - len(answer['entries'])} more; --limit shows them")
 
 
 def add(
@@ -204,17 +221,15 @@ def _running(running: list[Mapping[str, Any]]) -> Table | str:
     return table
 
 
-def _audit(entries: list[Mapping[str, Any]], now: datetime) -> Table:
-    table = _titled("what was done", "", "by", "event", "to", "why")
-    for entry in entries[:_SHOWN_AUDIT]:
+def _audit(entries: list[Mapping[str, Any]], now: datetime, *, with_keys: bool = False) -> Table:
+    table = _titled("what was done", "", *(["key"] if with_keys else []), "by", "event", "to", "why")
+    for entry in entries:
         author = entry["author"] + (" (another gateway)" if entry["foreign"] else "")
         # What has opened it is still its reason when its wait is over: once is enough.
         why = entry["why"] if entry["author"] != "breaker" or entry["after"] == "open" else ""
-        table.add_row(
-            f"{_ago(entry['at'], now)} ago", _shown(author), entry["event"], _state(entry["after"]), _shown(why)
-        )
-    if len(entries) > _SHOWN_AUDIT:
-        table.add_row(f"{len(entries) - _SHOWN_AUDIT} more", *[""] * 4)
+        key = [_shown(_name(entry))] if with_keys else []
+        ago = f"{_ago(entry['at'], now)} ago"
+        table.add_row(ago, *key, _shown(author), entry["event"], _state(entry["after"]), _shown(why))
     return table
 
 

@@ -164,6 +164,19 @@ def test_quarantine_by_hand_says_until_when(quarantine: Steplane, options: tuple
     assert "by sre: floods us" in words(quarantine("list").stdout)
 
 
+def test_the_log_tells_who_did_what_to_whom_newest_first(gateway: Running, quarantine: Steplane) -> None:
+    gateway.do(lambda admin: setattr(admin, "now_s", admin.now_s + 3600))
+    gateway.do(lambda admin: admin.trip(BOMB))
+    gateway.do(lambda admin: setattr(admin, "now_s", admin.now_s + 1))
+    quarantine("add", "acme", "--tenant", "--reason", "floods us")
+
+    said = words(quarantine("log", "--limit", "2").stdout)
+
+    assert f"0 s ago tenant acme sre add open floods us 1 s ago {BOMB} breaker trip open 3 steps" in said
+    assert "more; --limit shows them" in said
+    assert len(json.loads(quarantine("log", "--limit", "2", "--json").stdout)["entries"]) == 2
+
+
 def test_what_runs_of_it_is_counted(gateway: Running, quarantine: Steplane) -> None:
     key = "s1-00000000000000c0"
     gateway.do(lambda admin: admin.run(key))
