@@ -48,6 +48,11 @@ class ReplicaSettings:
     trial: bool
     problems: tuple[str, ...]
 
+    @property
+    def give_up_s(self) -> float:
+        """When a compile is given up: a little after whoever waits for it has been failed. 0: never."""
+        return self.limits.compile_ms * 1.25 / 1e3
+
 
 def beside(port: int, rank: int = 0) -> Listen:
     """Where the feed of an engine on `port` listens by default: this machine alone can reach it."""

@@ -14,13 +14,17 @@ import functools
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 # A third of the weight of a normal thread. Nicer ones all but stop on a busy machine, as idle ones do.
 COMPILE_NICENESS = 5
 _PATIENCE_S = 2.0
+# Beside a `NiceCompiler` with its own threads a pool needs some more that only wait for it: behind a compile that does
+# not end, say.
+WAITING_THREADS = 4
 # A thread that runs Python keeps the step thread waiting for the GIL for this long at most; Python's own 5 ms is a
 # whole step.
 _SWITCH_INTERVAL_S = 0.0001
@@ -32,14 +36,20 @@ def compile_pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="steplane-compile")
 
 
+class CompileTooLongError(RuntimeError):
+    """A compile was given up. Its thread goes on with what nobody else wants until it ends."""
+
+
 class NiceCompiler:
     """Takes the place of an xgrammar `GrammarCompiler`; its `compile_*` methods work in threads that give way."""
 
-    def __init__(self, compiler: Any, threads: int, patience_s: float = _PATIENCE_S) -> None:
-        """`patience_s`: for how long a compile only takes what nobody else wants."""
+    def __init__(self, compiler: Any, threads: int, limit_s: float = 0.0, patience_s: float = _PATIENCE_S) -> None:
+        """`limit_s`: when a compile is given up (0: never); `patience_s`: when it gets a share of a busy machine."""
         self._compiler = compiler
+        self._count = threads
+        self._limit_s = limit_s or None
         self._patience_s = patience_s
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="steplane-native", initializer=_be_nice)
+        self._threads = self._new_threads()
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._compiler, name)
@@ -56,14 +66,32 @@ class NiceCompiler:
                 thread.append(own)
                 return method(*args, **kwargs)
 
-            future = self._threads.submit(work)
+            threads = self._threads
+            future = threads.submit(work)
+            began_s = time.monotonic()
             while not wait([future], timeout=self._patience_s).done:
                 if thread:
                     _take_a_share(thread[0])
                     break
+            left_s = None if self._limit_s is None else max(0.0, self._limit_s - (time.monotonic() - began_s))
+            if not wait([future], timeout=left_s).done:
+                self._give_up(threads, future, thread)
             return future.result()
 
         return compile_in_thread
+
+    def _give_up(self, threads: ThreadPoolExecutor, future: Future[Any], thread: list[int]) -> None:
+        """Nothing ends a native call; but nobody else has to wait behind it."""
+        if not future.cancel():
+            if thread:
+                _take_what_is_left(thread[0])
+            if threads is self._threads:
+                self._threads = self._new_threads()
+                threads.shutdown(wait=False)
+        raise CompileTooLongError(f"step_budget_exceeded: its grammar was not compiled within {self._limit_s:g} s")
+
+    def _new_threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._count, thread_name_prefix="steplane-native", initializer=_be_nice)
 
 
 def _be_nice() -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from replica.grammar.cache import GrammarCache
-from replica.grammar.pool import NiceCompiler, compile_pool
+from replica.grammar.pool import WAITING_THREADS, NiceCompiler, compile_pool
 from replica.grammar.price import compile_price_ms
 from replica.grammar.refusals import Refusals
 from replica.grammar.trial import Trial, TrialSetup
@@ -97,16 +97,19 @@ class OffThread:
         setup: TrialSetup,
         size_of: Callable[[Any], int],
         in_use: Callable[[Any], bool],
+        threads: int,
     ) -> None:
         """Replace the executor and the cache that SGLang's constructor made; see `GrammarCache` for the functions."""
         self.executor.shutdown(wait=False)
-        self.executor = compile_pool(settings.compile_threads)
+        self.executor = compile_pool(threads)
         self._size_of = size_of
         # xgrammar has a cache of its own, from which it frees without holding the GIL. It is to be the last to hold a
         # grammar, so ours is smaller.
         self.cache = GrammarCache(settings.grammar_cache_mib * _MIB // 2, size_of, in_use)
         self._limit_ms = settings.limits.compile_ms
         self._refusals = Refusals()
+        # Keys whose compile runs now.
+        self._begun: set[tuple[str, str]] = set()
         self._trial = Trial(setup) if settings.trial and self._limit_ms > 0 else None
         if self._trial is not None:
             self._trial.warm_up()
@@ -120,11 +123,12 @@ class OffThread:
         return found
 
     def set_cache(self, key: tuple[str, str], value: Any) -> None:
-        """Keep a compiled grammar; a compile that timed out is refused for a while instead."""
-        message = getattr(value, "error_message", None)
-        if message is not None and ("timed out" in message or message.startswith("step_budget_exceeded")):
+        """Keep a compiled grammar. One that timed out is refused for a while, unless it was only waiting its turn."""
+        message = getattr(value, "error_message", None) or ""
+        timed_out = "timed out" in message
+        if message.startswith("step_budget_exceeded") or (timed_out and key in self._begun):
             self.too_slow(key)
-        else:
+        elif not timed_out:
             super().set_cache(key, value)  # type: ignore[misc]
 
     def too_slow(self, key: tuple[str, str]) -> None:
@@ -136,6 +140,13 @@ class OffThread:
     def _init_value_dispatch(self, key: tuple[str, str], require_reasoning: bool) -> Any:
         """In a compile thread: try what looks dear in the child, then compile, and do what can be done ahead."""
         self.cache.let_go()
+        self._begun.add(key)
+        try:
+            return self._try_and_compile(key, require_reasoning)
+        finally:
+            self._begun.discard(key)
+
+    def _try_and_compile(self, key: tuple[str, str], require_reasoning: bool) -> Any:
         if self._trial is not None and self._is_suspect(key):
             kind, text = key
             if not self._trial.ends_within(kind, text, self._limit_ms / 1e3):
@@ -203,11 +214,11 @@ def _xgrammar(settings: ReplicaSettings, tokenizer: Any, vocab_size: int, eos_to
     compiler = GrammarCompiler(
         info, max_threads=1, cache_enabled=True, cache_limit_bytes=settings.grammar_cache_mib * _MIB
     )
-    backend.grammar_compiler = NiceCompiler(compiler, settings.compile_threads)
+    backend.grammar_compiler = NiceCompiler(compiler, settings.compile_threads, settings.give_up_s)
     options = {"any_whitespace": whitespace, "max_whitespace_cnt": serving.constrained_json_max_whitespace_cnt}
-    backend.take_over(
-        settings, TrialSetup("xgrammar", info.serialize_json(), options), _xgrammar_bytes, _xgrammar_in_use
-    )
+    setup = TrialSetup("xgrammar", info.serialize_json(), options)
+    threads = settings.compile_threads + WAITING_THREADS
+    backend.take_over(settings, setup, _xgrammar_bytes, _xgrammar_in_use, threads)
     return backend
 
 
@@ -264,5 +275,6 @@ def _llguidance(settings: ReplicaSettings, tokenizer: Any, vocab_size: int, eos_
         lambda grammar: _MATCHER_BYTES + 4 * len(getattr(grammar, "serialized_grammar", "") or ""),
         # Every copy is whole.
         lambda _grammar: False,
+        settings.compile_threads,
     )
     return backend

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from replica.grammar.pool import NiceCompiler, compile_pool
+from replica.grammar.pool import WAITING_THREADS, NiceCompiler, compile_pool
 from replica.recorder.recorder import StepRecorder
 from replica.recorder.records import KIND_INDEX, HookKind
 from replica.recorder.timing import shadow
@@ -36,7 +36,7 @@ class Compiles:
             return original(manager, request)
         if self._taken_over is not manager and hasattr(manager, "executor"):
             manager.executor.shutdown(wait=False)
-            manager.executor = compile_pool(self._settings.compile_threads)
+            manager.executor = compile_pool(self._settings.compile_threads + WAITING_THREADS)
             self._taken_over = manager
         self._asked_s[request.request_id] = _now()
         if manager.backend is None:
@@ -86,7 +86,8 @@ def nice_compilers(settings: ReplicaSettings) -> Iterator[None]:
 
     def make(*args: Any, **kwargs: Any) -> Any:
         limits = {"max_threads": 1, "cache_enabled": True, "cache_limit_bytes": settings.grammar_cache_mib * _MIB}
-        return NiceCompiler(usual(*args, **(kwargs | limits)), settings.compile_threads)
+        compiler = usual(*args, **(kwargs | limits))
+        return NiceCompiler(compiler, settings.compile_threads, settings.give_up_s)
 
     xgrammar.GrammarCompiler = make
     try:

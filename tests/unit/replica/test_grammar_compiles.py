@@ -12,7 +12,7 @@ import pytest
 
 from replica.grammar import pool
 from replica.grammar.cache import GrammarCache
-from replica.grammar.pool import COMPILE_NICENESS, NiceCompiler, compile_pool
+from replica.grammar.pool import COMPILE_NICENESS, CompileTooLongError, NiceCompiler, compile_pool
 from replica.grammar.price import UNKNOWN_MS, compile_price_ms
 from replica.grammar.refusals import Refusals
 from replica.grammar.trial import Trial, TrialSetup
@@ -107,6 +107,25 @@ def test_a_long_compile_gets_a_share_of_a_busy_machine() -> None:
     compiler.go.set()
     asking.join()
     assert found[0][0] == os.SCHED_OTHER
+
+
+def test_a_compile_over_the_limit_is_given_up_and_nobody_waits_behind_it() -> None:
+    compiler = Compiler()
+    nice = NiceCompiler(compiler, threads=1, limit_s=0.05, patience_s=0.01)
+    with pytest.raises(CompileTooLongError, match=r"its grammar was not compiled within 0\.05 s"):
+        nice.compile_grammar("endless")
+    stuck = compiler.thread
+    quick = NiceCompiler(compiler, threads=1, limit_s=30.0)
+    quick._threads = nice._threads
+    compiler.thread = 0
+    waiting = threading.Thread(target=quick.compile_grammar, args=("next",))
+    waiting.start()
+    deadline = time.monotonic() + 30
+    while not compiler.thread:
+        assert time.monotonic() < deadline
+    assert compiler.thread != stuck
+    compiler.go.set()
+    waiting.join()
 
 
 def test_a_process_that_compiles_lets_go_of_the_gil_quickly() -> None:
