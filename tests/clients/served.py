@@ -44,11 +44,14 @@ def simulator(name: str, *flags: str) -> Iterator[str]:
 
 @contextmanager
 def gateway(
-    folder: Path, pools: Mapping[str, Mapping[str, str]], rules: Sequence[Mapping[str, Any]] = ()
+    folder: Path,
+    pools: Mapping[str, Mapping[str, str]],
+    rules: Sequence[Mapping[str, Any]] = (),
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Iterator[Served]:
     """`steplane serve` in front of `pools` (pool name → replica name → URL), the first of them the default pool.
 
-    The configuration file is written into `folder`.
+    `settings`: what else the configuration says of a pool, by its name. The file is written into `folder`.
     """
     port, admin_port = free_port(), free_port()
     served = Served(
@@ -67,6 +70,7 @@ def gateway(
                 "replicas": [{"url": url, "name": name} for name, url in replicas.items()],
                 # SGLang takes a second for every check, and longer when a step does.
                 "health": {"timeout_s": 20},
+                **(settings or {}).get(pool, {}),
             }
             for pool, replicas in pools.items()
         },
