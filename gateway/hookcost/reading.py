@@ -56,8 +56,10 @@ def read_body(api: Api, body: Mapping[str, object], body_bytes: int) -> Generato
     if any(len(value) > _LONG for value in body.values() if isinstance(value, list | dict)):
         yield
     sampling = Sampling()
-    yield from read_sampling(body, sampling)
     yield from read_sampling(clashing, sampling, "extra_body.")
+    yield from read_sampling(body, sampling)
+    if len(body) > _LONG:
+        yield
     if "sampling_params" in body:
         yield from _read_nested_sampling(body["sampling_params"], sampling)
     tools = items(body.get("tools"), "tools")
@@ -139,7 +141,11 @@ def _clashing(body: Mapping[str, object]) -> Mapping[str, object]:
     extra = body.get("extra_body")
     if not isinstance(extra, dict):
         return {}
-    return {name: value for name, value in extra.items() if body.get(name) is not None and value != body[name]}
+    return {
+        name: extra[name]
+        for name, value in body.items()
+        if value is not None and name in extra and extra[name] != value
+    }
 
 
 def _vertex(body: Mapping[str, object]) -> Mapping[str, object]:

@@ -23,8 +23,8 @@ MAX_SOURCE_CHARS = 64 * 1024
 UNBOUNDED = 1 << 30
 """The upper bound of `*`, `+` and `{n,}`."""
 _MAX_COPIES = 1 << 40
-MAX_WORK = 600
-"""Steps of the analysis, of about a microsecond; patterns of real schemas need some ten."""
+MAX_WORK = 500
+"""Steps of the analysis, of one to four microseconds; patterns of real schemas need some ten."""
 
 
 class RegexError(ValueError):
