@@ -87,10 +87,10 @@ class Oversight:
     async def start(self, replicas: Iterable[Overseen]) -> None:
         """Hear what other gateways know, and begin the once-a-second work."""
         self._replicas = {each.replica.name: each for each in replicas}
-        await self.store.start()
         for kind in Kind:
             self.store.watch(kind.value, self._told)
         self.store.watch_added(_COSTS, self._merge)
+        await self.store.start()  # waits for what is watched
         self._ticking = asyncio.create_task(self._tick(), name="oversight")
 
     async def close(self) -> None:

@@ -1,6 +1,7 @@
 """A whole gateway between raw clients and scripted engines, in the test's own loop.
 
-An engine answers `/health`, `/metrics` and `/abort_request` by itself and notes what it was asked; everything else is the test's.
+An engine answers `/health`, `/metrics` and `/abort_request` by itself and notes what it was asked; everything else is
+the test's.
 Messages are read by the strict reader of the wire's harness.
 """
 
