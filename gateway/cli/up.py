@@ -87,4 +87,8 @@ One with a JSON schema goes to the pool grammar (see the header x-steplane-pool)
 
   {structured}
 
+What has cost too much and is quarantined, and why:
+
+  steplane quarantine list --admin http://{admin}
+
 Ctrl-C stops everything."""

@@ -5,6 +5,7 @@ import orjson
 import pytest
 
 from gateway import __version__
+from gateway.breaker.outcome import Outcome
 from gateway.control.explain import explain
 from tests.unit.control.admins import Admin, running_admin
 
@@ -85,6 +86,20 @@ async def test_pools_and_replicas_are_listed_with_load_and_state(admin: Admin) -
     assert replicas[1]["last_error"] == "connection refused"
     assert replicas[1]["state_age_s"] >= 0
     assert replicas[1]["probe_ms"] is None
+
+
+async def test_a_replica_is_shown_with_its_breaker_its_source_and_what_is_booked_on_it(admin: Admin) -> None:
+    pool = admin.context.router.pools["interactive"]
+    pool.book(pool.replicas[0], 400.0, structured=True)
+    admin.context.breakers["interactive"].observe("i1", Outcome.fault)
+    admin.now_s += 7.00049
+
+    shown = (await admin.client.get("/api/v1/replicas")).json()["replicas"][0]
+
+    assert shown.items() >= {"booked_us": 400, "step_budget_us": 1000, "structured": 1, "in_flight": 1}.items()
+    assert shown.items() >= {"healthy": False, "idle_connections": 0}.items()
+    assert shown["breaker"].items() >= {"state": "closed", "since_s": 7.0, "faults_in_a_row": 1}.items()
+    assert shown["source"].items() >= {"source": "none", "feed_url": "http://127.0.0.1:1001", "lost": 0}.items()
 
 
 async def test_metrics_come_in_prometheus_text_and_in_openmetrics(admin: Admin) -> None:
