@@ -9,6 +9,7 @@ QUICK_BYTES = 48 * 1024
 INLINE_BYTES = 128 * 1024
 """One up to this size, too, where it is mostly text."""
 _MAX_CONTAINERS = 6_000
+TOO_DEEP = "The request body is nested more than 1,024 levels deep, which no request needs."
 _KINDS = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _MARKS = (b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")
@@ -46,7 +47,7 @@ def _why(body: bytes, error: orjson.JSONDecodeError) -> str:
     if body.startswith(_MARKS) or b"\x00" in body[:4]:
         return "The request body has a byte order mark or is UTF-16 or UTF-32; send UTF-8 without a mark."
     if "depth limit" in error.msg:
-        return "The request body is nested more than 1,024 levels deep, which no request needs."
+        return TOO_DEEP
     if "not valid UTF-8" in error.msg:
         return f"The request body is not valid UTF-8 at byte {_first_bad_byte(body)}."
     return f"The request body is not valid JSON: {error.msg} (line {error.lineno}, column {error.colno})."

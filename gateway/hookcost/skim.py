@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from gateway.hookcost.body import TOO_DEEP
 from gateway.hookcost.classification import Refusal
 from gateway.hookcost.prompt import BYTES_PER_TOKEN
 
@@ -28,7 +29,8 @@ _FIELD_TOKENS = 5
 """A field takes as long as so many marks."""
 _TOKEN_BYTES = 4096
 """So many bytes of a string take as long as a mark."""
-_MAX_NESTING = 1024
+_MAX_NESTING = 1_024
+"""As `orjson` has it."""
 _SLICE_TEXT_BYTES = 128 * 1024
 _REGEX_BYTES = 64 * 1024
 _PIECE_BYTES = 24 * 1024
@@ -101,7 +103,7 @@ class _Pace:
 
 
 class _BrokenError(Exception):
-    """The body is no JSON object; the argument is the byte at which that shows."""
+    """The body is no JSON object; the first argument is the byte at which that shows, the second what to say of it."""
 
 
 def skim(body: bytes, prompt_text: bool) -> Generator[None, None, Skimmed | Refusal]:
@@ -116,6 +118,8 @@ def skim(body: bytes, prompt_text: bool) -> Generator[None, None, Skimmed | Refu
     fields = 0
     try:
         at = _space(body, 0)
+        if body[at : at + 1] == b"[":
+            raise _BrokenError(at, "The request body must be a JSON object, but is an array.")
         if body[at : at + 1] != b"{":
             raise _BrokenError(at)
         at = _space(body, at + 1)
@@ -148,7 +152,7 @@ def skim(body: bytes, prompt_text: bool) -> Generator[None, None, Skimmed | Refu
         if end != len(body):
             raise _BrokenError(end)
     except _BrokenError as error:
-        return _broken(error.args[0])
+        return _broken(error)
     found.prompt_bytes = sum(text_bytes for text_bytes, _ in sizes.values())
     found.batch = max([1, *(items for key, (_, items) in sizes.items() if key not in ("messages", "input", "system"))])
     if sum([end - start for start, end in kept.values()]) > MAX_PARAMETER_BYTES:
@@ -165,7 +169,7 @@ def skim(body: bytes, prompt_text: bool) -> Generator[None, None, Skimmed | Refu
         try:
             found.data[key] = yield from _parsed(body, start, end, 0, pace)
         except _BrokenError as error:
-            return _broken(error.args[0])
+            return _broken(error)
     return found
 
 
@@ -179,11 +183,7 @@ def _containers(body: bytes, start: int, end: int) -> int:
 def _parsed(body: bytes, start: int, end: int, depth: int, pace: _Pace) -> Generator[None, None, object]:
     """The value between two places, parsed piece by piece where it is large: many small objects take longest."""
     first = body[start : start + 1]
-    if (
-        end - start <= _PIECE_BYTES
-        or depth > _PIECE_DEPTH
-        or _containers(body, start, end) < _PIECE_CONTAINERS
-    ):
+    if end - start <= _PIECE_BYTES or depth > _PIECE_DEPTH or _containers(body, start, end) < _PIECE_CONTAINERS:
         try:
             value = orjson.loads(body[start:end])
         except orjson.JSONDecodeError as error:
@@ -245,8 +245,10 @@ def _take(body: bytes, first: bytes, start: int, end: int, members: dict[str, ob
         raise _BrokenError(start + max(0, error.pos - 1)) from None
 
 
-def _broken(at: int) -> Refusal:
-    return Refusal(400, "invalid_json", f"The request body is not a valid JSON object (byte {at}).")
+def _broken(error: _BrokenError) -> Refusal:
+    at, *said = error.args
+    message = said[0] if said else f"The request body is not a valid JSON object (byte {at})."
+    return Refusal(400, "invalid_json", message)
 
 
 def _space(body: bytes, at: int) -> int:
@@ -340,7 +342,7 @@ def _scan_container(body: bytes, at: int, value: _Value, messages: bool, pace: _
                 value.items += 1
             depth += 1
             if depth >= _MAX_NESTING:
-                raise _BrokenError(at)
+                raise _BrokenError(at, TOO_DEEP)
         else:
             depth -= 1
             if depth == 0:

@@ -16,7 +16,7 @@ NOT_JSON: dict[str, tuple[bytes, str]] = {
     "null": (b"null", "null"),
     "a number": (b"17", "a number"),
     "two objects": (b"{}{}", "not valid JSON"),
-    "deep arrays": (b"[" * 100_000, "levels"),
+    "deep arrays": (b"[" * 100_000, "an array"),
     "deep objects": (b'{"a":' * 20_000 + b"1" + b"}" * 20_000, "levels"),
     "a NUL in a string": (b'{"model":"a\x00b"}', "control character"),
     "a NUL before": (b"\x00{}", "UTF-16"),

@@ -124,7 +124,7 @@ def test_more_than_is_looked_at_is_heavy(model: CostModel, name: str, bound: str
         ("10,000 stop tokens as text", "`stop_token_ids` must be all of one plain kind, beyond 1,000 entries"),
         ("10,000 biases as text", "but is an object of 8,000 entries"),
         ("a grammar of open brackets", "`[` without `]` in rule 'root'"),
-        ("brackets", "not a valid JSON object"),
+        ("brackets", "1,024 levels"),
     ],
 )
 def test_what_no_client_means_is_refused(model: CostModel, name: str, says: str) -> None:
