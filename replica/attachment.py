@@ -1,10 +1,13 @@
 """Puts the parts together inside an engine's process: ring, recorder, watchdog, feed process.
 
-Whatever cannot be had is left out with one clear line in the engine's log; the engine runs on without it.
+Whatever cannot be had is left out with one clear line in the engine's log; the engine runs on without it. Nothing here
+raises into the engine.
 """
 
+import contextlib
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from replica.feed.process import EngineName, FeedProcess
@@ -54,3 +57,32 @@ def attach(settings: ReplicaSettings, name: EngineName, on_verdict: Callable[[Ve
     watchdog = StepWatchdog(recorder, feed)
     watchdog.start()
     return Attachment(recorder, watchdog, ring)
+
+
+@contextlib.contextmanager
+def measured(start: Callable[[], Attachment | None], name: str, missing: Sequence[str]) -> Iterator[None]:
+    """Attach for as long as the engine's loop runs in the block. `missing`: what could not be hooked, for the feed."""
+    attachment: Attachment | None = None
+    try:
+        attachment = start()
+        if attachment is not None:
+            for problem in missing:
+                attachment.recorder.note(problem)
+            log.info("steplane: measuring the steps of this %s", name)
+    except Exception:
+        log.exception("steplane: cannot measure this %s; it runs on without", name)
+    try:
+        yield
+    finally:
+        if attachment is not None:
+            attachment.close()
+
+
+def set_up(install: Callable[[], None]) -> None:
+    """What an engine's plugin entry point does: `install`, unless `STEPLANE_OFF` says no."""
+    if os.environ.get("STEPLANE_OFF", "") not in {"", "0"}:
+        return
+    try:
+        install()
+    except Exception:
+        log.exception("steplane: the plugin could not be set up; the engine runs on without it")

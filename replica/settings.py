@@ -96,6 +96,15 @@ def read_settings(environment: Mapping[str, str], default_feed: Listen) -> Repli
     )
 
 
+def engine_settings(environment: Mapping[str, str], port: int, rank: int) -> ReplicaSettings:
+    """Settings of an engine core that runs beside an API on `port`: one feed, and so one port, for each rank."""
+    default = beside(port, rank)
+    settings = read_settings(environment, default)
+    if settings.feed is None or settings.feed.port == 0 or settings.feed == default:
+        return settings
+    return replace(settings, feed=replace(settings.feed, port=settings.feed.port + rank))
+
+
 def parse_listen(text: str, default: Listen) -> Listen | None:
     """`off`, `PORT`, `HOST:PORT` or `[IPV6]:PORT`. ValueError: none of these."""
     if text.lower() in {"off", "none", "0"}:

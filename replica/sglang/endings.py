@@ -6,45 +6,28 @@ An abort there means every id that starts with the given one; ours mean exactly 
 from it by renaming them while the abort runs.
 """
 
-import logging
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from replica.recorder.judge import Verdict
+from replica.verdicts import REASON, VerdictQueue, told
 
-log = logging.getLogger("steplane")
-
-_REMEMBERED = 1024
 _HIDDEN = "\0"
 UNAVAILABLE = 503
 
 
-class Endings:
-    """Verdicts on their way to the engine. `add` may be called from any thread."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[Verdict] = deque(maxlen=_REMEMBERED)
-
-    def add(self, verdict: Verdict) -> None:
-        """Take a verdict; one that does not abort is only logged."""
-        if verdict.abort:
-            self._waiting.append(verdict)
-        log.warning(
-            "steplane: request %s: %s%s", verdict.rid, verdict.reason, "" if verdict.abort else " (recorded only)"
-        )
+class Endings(VerdictQueue):
+    """Verdicts on their way to SGLang."""
 
     def poll_timeout_aborts(self, original: Callable[..., list[Any]], scheduler: Any) -> list[Any]:
         """Around `Scheduler._poll_timeout_aborts`."""
         aborts = original(scheduler)
-        while self._waiting:
-            aborts = [*aborts, abort_request(self._waiting.popleft())]
-        return aborts
+        return [*aborts, *map(abort_request, self.take())]
 
     def abort_request(self, original: Callable[..., None], scheduler: Any, recv_req: Any) -> None:
         """Around `Scheduler.abort_request`, on every rank."""
         reason = recv_req.abort_message or ""
-        if recv_req.abort_all or not reason.startswith("step_budget_exceeded"):
+        if recv_req.abort_all or not reason.startswith(REASON):
             original(scheduler, recv_req)
             return
         rid = recv_req.rid
@@ -65,9 +48,7 @@ def abort_request(verdict: Verdict) -> Any:
     """SGLang's message for ending one request with a reason."""
     from sglang.srt.managers.io_struct import AbortReq
 
-    reason = verdict.reason
-    if not reason.startswith("step_budget_exceeded"):
-        reason = f"step_budget_exceeded: {reason}"
+    reason = told(verdict)
     return AbortReq(
         rid=verdict.rid,
         abort_message=reason,
@@ -81,7 +62,7 @@ def tell(req: Any, reason: str) -> None:
 
     from sglang.srt.managers.schedule_batch import FINISH_ABORT
 
-    req.to_finish = FINISH_ABORT(reason, HTTPStatus(UNAVAILABLE), "step_budget_exceeded")
+    req.to_finish = FINISH_ABORT(reason, HTTPStatus(UNAVAILABLE), REASON)
 
 
 def live_requests(scheduler: Any) -> Iterator[Any]:

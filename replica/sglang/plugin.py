@@ -12,13 +12,13 @@ import os
 import pkgutil
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from replica.attachment import attach
+from replica.attachment import Attachment, attach, measured, set_up
 from replica.feed.process import EngineName
 from replica.recorder.recorder import StepRecorder, silent_recorder
-from replica.settings import Listen, ReplicaSettings, beside, read_settings
+from replica.settings import Listen, engine_settings, read_settings
 from replica.sglang import backend, requestids
 from replica.sglang.endings import Endings
 from replica.sglang.grammars import GrammarTimers
@@ -167,33 +167,24 @@ class Instrument:
 
     def _run_event_loop(self, original: Callable[..., None], scheduler: Any) -> None:
         """Around `Scheduler.run_event_loop`: the engine is up."""
-        attachment = None
-        try:
-            name = _name()
-            if name is not None:
-                settings = engine_settings(self._environment, name.rank)
-                attachment = attach(settings, name, self._endings.add)
-                self._point_at(attachment.recorder, sleepless=settings.sleepless)
-                for problem in self._missing:
-                    self.recorder.note(problem)
-                log.info("steplane: measuring the steps of SGLang %s", name.version)
-        except Exception:
-            log.exception("steplane: cannot measure this engine; it runs on without")
-        try:
+        with measured(self._attach, "SGLang", self._missing):
             original(scheduler)
-        finally:
-            if attachment is not None:
-                attachment.close()
+
+    def _attach(self) -> Attachment | None:
+        from sglang.srt.runtime_context import get_serving
+
+        name = _name()
+        if name is None:
+            return None
+        settings = engine_settings(self._environment, int(get_serving().port), name.rank)
+        attachment = attach(settings, name, self._endings.add)
+        self._point_at(attachment.recorder, sleepless=settings.sleepless)
+        return attachment
 
 
 def register() -> None:
     """What SGLang calls. Never raises: the engine comes first."""
-    if os.environ.get("STEPLANE_OFF", "") not in {"", "0"}:
-        return
-    try:
-        _register()
-    except Exception:
-        log.exception("steplane: the plugin could not be set up; the engine runs on without it")
+    set_up(_register)
 
 
 def _register() -> None:
@@ -237,14 +228,3 @@ def _name() -> EngineName | None:
     if parallel.pp_rank != 0 or parallel.attn_tp_rank != 0 or parallel.attn_cp_rank != 0:
         return None
     return EngineName("sglang", importlib.metadata.version("sglang"), parallel.dp_rank or 0)
-
-
-def engine_settings(environment: Mapping[str, str], rank: int) -> ReplicaSettings:
-    """Settings of a scheduler that runs; its feed stands beside the engine's own port, one for each rank."""
-    from sglang.srt.runtime_context import get_serving
-
-    default = beside(int(get_serving().port), rank)
-    settings = read_settings(environment, default)
-    if settings.feed is None or settings.feed.port == 0 or settings.feed == default:
-        return settings
-    return replace(settings, feed=replace(settings.feed, port=settings.feed.port + rank))

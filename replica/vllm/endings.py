@@ -4,37 +4,22 @@ Verdicts wait until the step thread comes round. The scheduler then finishes the
 last, empty output with the finish reason `abort` and the verdict as `stop_reason`, which vLLM's API shows.
 """
 
-import logging
-from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
 from replica.recorder.judge import Verdict
+from replica.verdicts import VerdictQueue, told
 
-log = logging.getLogger("steplane")
-
-_REMEMBERED = 1024
 _SUFFIX = 8
 
 
-class Endings:
-    """Verdicts on their way to the engine. `add` may be called from any thread, `act` on the step thread."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[Verdict] = deque(maxlen=_REMEMBERED)
-
-    def add(self, verdict: Verdict) -> None:
-        """Take a verdict; one that does not abort is only logged."""
-        if verdict.abort:
-            self._waiting.append(verdict)
-        log.warning(
-            "steplane: request %s: %s%s", verdict.rid, verdict.reason, "" if verdict.abort else " (recorded only)"
-        )
+class Endings(VerdictQueue):
+    """Verdicts on their way to vLLM."""
 
     def act(self, core: Any) -> None:
         """End, at `core` (an `EngineCoreProc`), every request that has a verdict and still runs."""
-        while self._waiting:
-            end(core, self._waiting.popleft())
+        for verdict in self.take():
+            end(core, verdict)
 
 
 def end(core: Any, verdict: Verdict) -> None:
@@ -42,9 +27,7 @@ def end(core: Any, verdict: Verdict) -> None:
     from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason
     from vllm.v1.request import RequestStatus
 
-    reason = verdict.reason
-    if not reason.startswith("step_budget_exceeded"):
-        reason = f"step_budget_exceeded: {reason}"
+    reason = told(verdict)
     ids = engine_ids(core.scheduler.requests, verdict.rid)
     for request in core.scheduler.finish_requests(ids, RequestStatus.FINISHED_ABORTED):
         output = EngineCoreOutput(

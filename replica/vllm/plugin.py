@@ -11,13 +11,13 @@ import logging
 import os
 import pkgutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from replica.attachment import attach
+from replica.attachment import Attachment, attach, measured, set_up
 from replica.feed.process import EngineName
 from replica.recorder.recorder import StepRecorder, silent_recorder
-from replica.settings import Listen, ReplicaSettings, beside, read_settings
+from replica.settings import Listen, ReplicaSettings, engine_settings, read_settings
 from replica.vllm.compiles import Compiles
 from replica.vllm.endings import Endings
 from replica.vllm.timers import VllmTimers
@@ -101,33 +101,20 @@ class Instrument:
 
     def _run(self, original: Callable[..., Any], core: Any, *args: Any, **kwargs: Any) -> Any:
         """Around `EngineCoreProc.run_busy_loop`: the engine is up."""
-        attachment = None
-        try:
-            rank = int(getattr(core.vllm_config.parallel_config, "data_parallel_rank", 0) or 0)
-            settings = engine_settings(self._environment, rank)
-            name = EngineName("vllm", vllm_version(), rank)
-            attachment = attach(settings, name, self._endings.add)
-            self._point_at(attachment.recorder, settings, carry=False)
-            for problem in self._missing:
-                self.recorder.note(problem)
-            log.info("steplane: measuring the steps of vLLM %s", name.version)
-        except Exception:
-            log.exception("steplane: cannot measure this engine; it runs on without")
-        try:
+        with measured(lambda: self._attach(core), "vLLM", self._missing):
             return original(core, *args, **kwargs)
-        finally:
-            if attachment is not None:
-                attachment.close()
+
+    def _attach(self, core: Any) -> Attachment:
+        rank = int(getattr(core.vllm_config.parallel_config, "data_parallel_rank", 0) or 0)
+        settings = engine_settings(self._environment, _USUAL_PORT, rank)
+        attachment = attach(settings, EngineName("vllm", vllm_version(), rank), self._endings.add)
+        self._point_at(attachment.recorder, settings, carry=False)
+        return attachment
 
 
 def register() -> None:
     """What vLLM calls. Never raises: the engine comes first."""
-    if os.environ.get("STEPLANE_OFF", "") not in {"", "0"}:
-        return
-    try:
-        Instrument(os.environ).install()
-    except Exception:
-        log.exception("steplane: the plugin could not be set up; the engine runs on without it")
+    set_up(lambda: Instrument(os.environ).install())
 
 
 def wrap(target: Target) -> str | None:
@@ -151,15 +138,6 @@ def wrap(target: Target) -> str | None:
     around._steplane = True  # type: ignore[attr-defined]
     setattr(owner, name, staticmethod(around) if static else around)
     return None
-
-
-def engine_settings(environment: Mapping[str, str], rank: int) -> ReplicaSettings:
-    """Settings of an engine core that runs: its feed beside the usual port, one for each data-parallel rank."""
-    default = beside(_USUAL_PORT, rank)
-    settings = read_settings(environment, default)
-    if settings.feed is None or settings.feed.port == 0 or settings.feed == default:
-        return settings
-    return replace(settings, feed=replace(settings.feed, port=settings.feed.port + rank))
 
 
 def vllm_version() -> str:
