@@ -11,8 +11,8 @@ from replica.simulator.grammar import GrammarSpec
 from replica.simulator.http import bodies, tools
 from replica.simulator.http.bodies import ChatBody
 from replica.simulator.http.conversation import prompt_text
-from replica.simulator.http.errors import RequestError, is_error, json_response, stream_error
-from replica.simulator.http.sse import DONE, event, open_stream
+from replica.simulator.http.errors import RequestError, is_error, json_response
+from replica.simulator.http.sse import event, send_stream
 from replica.simulator.http.usage import metadata, usage, usage_object
 from replica.simulator.sequence import LogprobsWanted, Scored, TokenLogprobs
 from replica.simulator.vocabulary import Vocabulary
@@ -27,7 +27,8 @@ async def chat_completions(request: web.Request, frontend: FrontEnd) -> web.Stre
         raise RequestError(str(error)) from error
     try:
         if body.stream:
-            return await _stream(request, body, reply, frontend.vocabulary)
+            events = _ChatEvents(body, reply, frontend.vocabulary)
+            return await send_stream(request, reply, events.of_delta, events.end)
         return await _complete(body, reply, frontend.vocabulary)
     finally:
         reply.close()
@@ -119,32 +120,12 @@ def _with_reason(
     }
 
 
-async def _stream(request: web.Request, body: ChatBody, reply: Reply, vocabulary: Vocabulary) -> web.StreamResponse:
-    """One event a token; the head of a stream waits for the first of them, as in SGLang."""
-    events = _ChatEvents(body, vocabulary)
-    response: web.StreamResponse | None = None
-    failure = None
-    async for delta in reply.deltas():
-        if response is None:
-            response = await open_stream(request)
-        if delta.finish is not None and is_error(delta.finish):
-            failure = delta.finish
-            break
-        await response.write(events.of_delta(delta))
-    if response is None:
-        response = await open_stream(request)
-    if failure is not None:
-        await response.write(stream_error(failure))
-    await response.write(events.end(reply, include_usage=body.include_usage) + DONE)
-    await response.write_eof()
-    return response
-
-
 class _ChatEvents:
     """Builds the events of one stream. The common one, a delta of content, is glued from prepared bytes."""
 
-    def __init__(self, body: ChatBody, vocabulary: Vocabulary) -> None:
+    def __init__(self, body: ChatBody, reply: Reply, vocabulary: Vocabulary) -> None:
         self._body = body
+        self._reply = reply
         self._vocabulary = vocabulary
         self._created = int(time.time())
         self._heads: dict[int, bytes] = {}
@@ -166,7 +147,7 @@ class _ChatEvents:
             self._finished.append(delta)
         return out
 
-    def end(self, reply: Reply, *, include_usage: bool) -> bytes:
+    def end(self) -> bytes:
         """The events after the last token: a finish for every choice that has one, and the usage where it is wanted."""
         out = b""
         for delta in self._finished:
@@ -176,9 +157,10 @@ class _ChatEvents:
             if reason == "stop" and calls is not None and calls.calls:
                 reason = "tool_calls"
             out += self._chunk(delta.choice, {"reasoning_content": None}, reason=reason, matched=finish.matched)
-        if include_usage:
-            chunk = self._envelope(reply.choices[0].rid)
-            out += event(orjson.dumps({**chunk, "choices": [], "usage": usage(reply.choices, self._body.n)}))
+        if self._body.include_usage:
+            choices = self._reply.choices
+            chunk = self._envelope(choices[0].rid)
+            out += event(orjson.dumps({**chunk, "choices": [], "usage": usage(choices, self._body.n)}))
         return out
 
     def _of_text(self, delta: Delta) -> bytes:

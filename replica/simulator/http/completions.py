@@ -9,8 +9,8 @@ from aiohttp import web
 from replica.simulator.frontend import Ask, Choice, Delta, FrontEnd, Reply
 from replica.simulator.http import bodies
 from replica.simulator.http.bodies import CompletionBody
-from replica.simulator.http.errors import RequestError, is_error, json_response, stream_error
-from replica.simulator.http.sse import DONE, event, open_stream
+from replica.simulator.http.errors import RequestError, is_error, json_response
+from replica.simulator.http.sse import event, send_stream
 from replica.simulator.http.usage import metadata, usage, usage_object
 from replica.simulator.sequence import LogprobsWanted, Scored, TokenLogprobs
 
@@ -95,28 +95,21 @@ def _choice_object(body: CompletionBody, choice: Choice, echo: str) -> dict[str,
 
 async def _stream(request: web.Request, body: CompletionBody, reply: Reply, prompts: list[str]) -> web.StreamResponse:
     created = int(time.time())
-    response: web.StreamResponse | None = None
-    failure = None
     started: set[int] = set()
-    async for delta in reply.deltas():
-        if response is None:
-            response = await open_stream(request)
-        if delta.finish is not None and is_error(delta.finish):
-            failure = delta.finish
-            break
+
+    def of_delta(delta: Delta) -> bytes:
         index = delta.choice.index
         echo = "" if index in started else prompts[index // body.n]
         started.add(index)
-        await response.write(event(orjson.dumps(_chunk(body, delta, echo, created))))
-    if response is None:
-        response = await open_stream(request)
-    end = b"" if failure is None else stream_error(failure)
-    if body.include_usage:
+        return event(orjson.dumps(_chunk(body, delta, echo, created)))
+
+    def end() -> bytes:
+        if not body.include_usage:
+            return b""
         counts = {k: v for k, v in usage(reply.choices, body.n).items() if v is not None}
-        end += event(orjson.dumps({**_envelope(body, reply.choices[0].rid, created), "choices": [], "usage": counts}))
-    await response.write(end + DONE)
-    await response.write_eof()
-    return response
+        return event(orjson.dumps({**_envelope(body, reply.choices[0].rid, created), "choices": [], "usage": counts}))
+
+    return await send_stream(request, reply, of_delta, end)
 
 
 def _chunk(body: CompletionBody, delta: Delta, echo: str, created: int) -> dict[str, Any]:

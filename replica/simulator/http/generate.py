@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 import orjson
 from aiohttp import web
 
-from replica.simulator.frontend import Ask, Choice, FrontEnd, Reply
+from replica.simulator.frontend import Ask, Choice, Delta, FrontEnd, Reply
 from replica.simulator.http import bodies
 from replica.simulator.http.bodies import GenerateBody, GenerateParams
 from replica.simulator.http.errors import RequestError, is_error, json_response
-from replica.simulator.http.sse import DONE, event, open_stream
+from replica.simulator.http.sse import event, send_stream
 from replica.simulator.http.usage import weight_versions
 from replica.simulator.sequence import LogprobsWanted, Scored
 
@@ -96,20 +96,14 @@ def _each(value: T | list[T], count: int, name: str) -> Sequence[T]:
 
 
 async def _stream(request: web.Request, reply: Reply, *, batched: bool) -> web.StreamResponse:
-    response: web.StreamResponse | None = None
-    async for delta in reply.deltas():
-        if response is None:
-            response = await open_stream(request)
-        # A failed sequence ends with its text so far and an abort that says why, as in SGLang's native stream.
+    def of_delta(delta: Delta) -> bytes:
         result = _result(delta.choice)
         if batched:
             result["index"] = delta.choice.index
-        await response.write(event(orjson.dumps(result)))
-    if response is None:
-        response = await open_stream(request)
-    await response.write(DONE)
-    await response.write_eof()
-    return response
+        return event(orjson.dumps(result))
+
+    # A failed sequence ends with its text so far and an abort that says why, as in SGLang's native stream.
+    return await send_stream(request, reply, of_delta, error_events=False)
 
 
 def _result(choice: Choice) -> dict[str, Any]:
