@@ -62,7 +62,7 @@ test-compiled: $(COMPILED)/.ready
 	$(COMPILED)/bin/python -m pip install --quiet --group dev
 	rm -rf .build/compiled && mkdir -p .build/compiled && cp -r tests config .build/compiled
 	cd .build/compiled && ../../$(COMPILED)/bin/python -m pytest -c ../../pyproject.toml --rootdir . \
-	    tests/unit/wire tests/unit/routing tests/unit/hookcost \
+	    tests/unit/wire tests/unit/routing tests/unit/hookcost tests/unit/feed tests/unit/breaker \
 	    tests/integration/wire tests/integration/gateway tests/integration/test_openai_client.py
 
 clean:

@@ -79,7 +79,9 @@ class Probe:
         elif cause is Cause.slope and trip is not None:
             enough = self.steps >= trip.count or (self.watched and self.steps == 0)
         else:
-            enough = self.steps > 0 or self.compiled or self.watched
+            # A request of a few tokens never has the steps that would be bad: what half of them say is enough to doubt.
+            mostly_over = self.over * 2 >= self.steps > 0
+            enough = not mostly_over and (self.steps > 0 or self.compiled or self.watched)
         return Judgement.good if enough else Judgement.unclear
 
     def is_of(self, record: BreakerRecord) -> bool:

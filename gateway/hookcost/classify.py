@@ -12,12 +12,13 @@ from gateway.hookcost.cache import TextCache
 from gateway.hookcost.classification import Classification, Refusal
 from gateway.hookcost.cost import FREE, HookCost
 from gateway.hookcost.features import Api, Features
-from gateway.hookcost.form import form_of, text_size
+from gateway.hookcost.form import form_of
 from gateway.hookcost.grammarcost import GrammarCost, GrammarPricer
 from gateway.hookcost.hooks import front_end_us, hook_charges
 from gateway.hookcost.paths import api_of
 from gateway.hookcost.policy import Policy
 from gateway.hookcost.prices import FALLBACK, CostModel
+from gateway.hookcost.prompt import text_bytes
 from gateway.hookcost.reading import Reading, read_body
 from gateway.hookcost.refusal import heavy_by_limit, refusal_of
 from gateway.hookcost.sampling import SAMPLING_KEYS
@@ -312,7 +313,7 @@ def _plain_prompt_bytes(messages: object) -> int:
         content = message.get("content")
         if type(content) is not str:
             return -1
-        prompt_bytes += text_size(content)
+        prompt_bytes += text_bytes(content)
     return prompt_bytes
 
 

@@ -7,6 +7,7 @@ what msgspec skips on its way to the messages is equal, byte for byte, to what w
 from typing import Final
 
 from gateway.hookcost.messages import ABSENT, UNREADABLE, decode_body, decode_messages
+from gateway.hookcost.prompt import text_bytes
 
 NO_FORM: Final = (b"", -1)
 
@@ -26,13 +27,8 @@ def form_of(body: bytes) -> tuple[bytes, int]:
     for message in messages:
         if message.tools is not ABSENT:
             return b"", -1
-        prompt_bytes += text_size(message.content)
+        prompt_bytes += text_bytes(message.content)
     # Wherever these bytes stand first, only this value there makes this key: had another body other messages at that
     # place, they could not begin with the whole of these.
     start = body.find(spelled)
     return b"%b\0%b" % (body[:start], body[start + len(spelled) :]), prompt_bytes
-
-
-def text_size(text: str) -> int:
-    """UTF-8 bytes of a text."""
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

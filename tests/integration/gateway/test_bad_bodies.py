@@ -180,9 +180,8 @@ async def test_what_can_do_no_harm_is_passed_on_to_the_engine_s_own_validation(p
     async with house() as running:
         answer = await ask_beside_a_plain_request(running, path, body)
         assert answer.status == 200
-        assert json.dumps(body).encode()[1:] in {
-            message.body[-len(json.dumps(body)) + 1 :] for message in running.asked
-        }
+        spelled = json.dumps(body).encode()
+        assert any(message.body.startswith(spelled[:-1]) for message in running.asked)
 
 
 @pytest.mark.parametrize(

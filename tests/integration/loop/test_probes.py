@@ -66,7 +66,7 @@ async def probe(on: Stage, held: Held, replica: Replica) -> tuple[asyncio.Task[A
 
 GOOD: dict[str, Told] = {
     "steps within the budget": steps(*[BUDGET_US * 0.9] * 5),
-    "two steps over it": steps(BUDGET_US * 1.1, BUDGET_US * 1.1),
+    "two steps over it among many": steps(*[BUDGET_US * 1.1] * 2, *[BUDGET_US * 0.9] * 5),
     "a roll-up of cheap steps": lambda feed, rid: feed.rollup(rid, 40, 20.0),
     "nothing, though its replica's feed is read": lambda feed, rid: None,
 }

@@ -130,7 +130,7 @@ def test_a_bad_probe_opens_it_again_for_longer(world, cause: Cause, story: Calla
 
 
 NOT_BAD: dict[str, Callable[..., None]] = {
-    "two steps over the budget": lambda w: [w.step(1500, **QUARANTINE) for _ in range(2)],
+    "two steps over the budget among many": lambda w: [w.step(us, **QUARANTINE) for us in (1500, 1500, 10, 10, 10)],
     "another request of the signature": lambda w: [w.step(1e6, **(QUARANTINE | {"request_id": "x"})) for _ in range(9)],
     "an end that was asked for": lambda w: w.offence(Limit.asked, **QUARANTINE),
     "a watchdog about another": lambda w: w.offence(Limit.hard, **(QUARANTINE | {"request_id": "x"})),
@@ -315,3 +315,15 @@ def test_after_closing_it_trips_on_new_evidence_only_and_waits_longer(world) -> 
     world.step(1500.0)
     record = world.verdict().record
     assert (record.trips, record.until - record.since) == (2, 60.0)
+
+
+@pytest.mark.parametrize("costs_us", [[1500], [1500, 1500], [1500, 10], [10, 1500, 1500, 10]])
+def test_a_short_probe_that_was_over_the_budget_half_of_the_time_proves_nothing(world, costs_us: list[float]) -> None:
+    world.half_open()
+    assert world.begin_probe("p")
+    for us in costs_us:
+        world.step(us, **QUARANTINE)
+    world.end_probe("p")
+
+    record = world.verdict().record
+    assert (record.state, record.trips, record.good_probes) == (State.half_open, 1, 0)
