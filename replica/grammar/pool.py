@@ -22,8 +22,8 @@ from typing import Any
 # A third of the weight of a normal thread. Nicer ones all but stop on a busy machine, as idle ones do.
 COMPILE_NICENESS = 5
 _PATIENCE_S = 2.0
-# Beside a `NiceCompiler` with its own threads a pool needs some more that only wait for it: behind a compile that does
-# not end, say.
+# Beside a `NiceCompiler`, which has threads of its own, a pool needs some more that only wait for it: behind a compile
+# that does not end, say.
 WAITING_THREADS = 4
 # A thread that runs Python keeps the step thread waiting for the GIL for this long at most; Python's own 5 ms is a
 # whole step.
@@ -46,10 +46,9 @@ class NiceCompiler:
     def __init__(self, compiler: Any, threads: int, limit_s: float = 0.0, patience_s: float = _PATIENCE_S) -> None:
         """`limit_s`: when a compile is given up (0: never); `patience_s`: when it gets a share of a busy machine."""
         self._compiler = compiler
-        self._count = threads
+        self._turns = threading.BoundedSemaphore(threads)
         self._limit_s = limit_s or None
         self._patience_s = patience_s
-        self._threads = self._new_threads()
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._compiler, name)
@@ -57,57 +56,57 @@ class NiceCompiler:
 
     def _giving_way(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def compile_in_thread(*args: Any, **kwargs: Any) -> Any:
-            thread: list[int] = []
-
-            def work() -> Any:
-                own = threading.get_native_id()
-                if _may_come_back():
-                    _take_what_is_left(own)
-                thread.append(own)
-                return method(*args, **kwargs)
-
-            threads = self._threads
-            future = threads.submit(work)
-            began_s = time.monotonic()
-            while not wait([future], timeout=self._patience_s).done:
-                if thread:
-                    _take_a_share(thread[0])
-                    break
-            left_s = None if self._limit_s is None else max(0.0, self._limit_s - (time.monotonic() - began_s))
-            if not wait([future], timeout=left_s).done:
-                self._give_up(threads, future, thread)
-            return future.result()
+            if not self._turns.acquire(timeout=self._limit_s):
+                raise self._too_long()
+            try:
+                return self._compile(functools.partial(method, *args, **kwargs))
+            finally:
+                self._turns.release()
 
         return compile_in_thread
 
-    def _give_up(self, threads: ThreadPoolExecutor, future: Future[Any], thread: list[int]) -> None:
-        """Nothing ends a native call; but nobody else has to wait behind it."""
-        if not future.cancel():
-            if thread:
-                _take_what_is_left(thread[0])
-            if threads is self._threads:
-                self._threads = self._new_threads()
-                threads.shutdown(wait=False)
-        raise CompileTooLongError(f"step_budget_exceeded: its grammar was not compiled within {self._limit_s:g} s")
+    def _compile(self, work: Callable[[], Any]) -> Any:
+        """In a thread of its own, which is left to itself when it does not end: nobody else has to wait behind it."""
+        result: Future[Any] = Future()
+        began_s = time.monotonic()
+        thread = threading.Thread(target=_run_aside, args=(work, result), name="steplane-native", daemon=True)
+        thread.start()
+        if not wait([result], timeout=self._patience_s).done:
+            _take_a_share(thread.native_id)
+        left_s = None if self._limit_s is None else max(0.0, self._limit_s - (time.monotonic() - began_s))
+        if not wait([result], timeout=left_s).done:
+            _take_what_is_left(thread.native_id)
+            raise self._too_long()
+        return result.result()
 
-    def _new_threads(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self._count, thread_name_prefix="steplane-native", initializer=_be_nice)
+    def _too_long(self) -> CompileTooLongError:
+        return CompileTooLongError(f"step_budget_exceeded: its grammar was not compiled within {self._limit_s:g} s")
 
 
-def _be_nice() -> None:
+def _run_aside(work: Callable[[], Any], result: Future[Any]) -> None:
+    thread = threading.get_native_id()
     with contextlib.suppress(OSError, AttributeError):
-        thread = threading.get_native_id()
         os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + COMPILE_NICENESS)
+    if _may_come_back():
+        _take_what_is_left(thread)
+    try:
+        result.set_result(work())
+    except BaseException as error:
+        result.set_exception(error)
 
 
-def _take_what_is_left(thread: int) -> None:
-    with contextlib.suppress(OSError, AttributeError):
-        os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
+def _take_what_is_left(thread: int | None) -> None:
+    _schedule(thread, "SCHED_IDLE")
 
 
-def _take_a_share(thread: int) -> None:
-    with contextlib.suppress(OSError, AttributeError):
-        os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
+def _take_a_share(thread: int | None) -> None:
+    _schedule(thread, "SCHED_OTHER")
+
+
+def _schedule(thread: int | None, policy: str) -> None:
+    if thread is not None:
+        with contextlib.suppress(OSError, AttributeError):
+            os.sched_setscheduler(thread, getattr(os, policy), os.sched_param(0))
 
 
 @functools.cache
