@@ -91,18 +91,22 @@ async def _bind(runner: web.AppRunner, arguments: Arguments, engine_gone: asynci
         except OSError as error:
             if not told:
                 where = f"{arguments.host}:{arguments.port}"
-                print(  # noqa: T201 - the engine's log is this process's stderr
-                    f"steplane: the step feed cannot listen on {where} ({error.strerror or error}); trying on. "
-                    "STEPLANE_FEED_LISTEN=HOST:PORT sets another address",
-                    file=sys.stderr,
-                    flush=True,
+                _say(
+                    f"the step feed cannot listen on {where} ({error.strerror or error}); trying on. "
+                    "STEPLANE_FEED_LISTEN=HOST:PORT sets another address"
                 )
                 told = True
             await asyncio.sleep(_BIND_AGAIN_S)
         else:
             host, port = runner.addresses[0][:2]
-            print(f"steplane: step feed on http://{host}:{port}", file=sys.stderr, flush=True)  # noqa: T201
+            _say(f"step feed on http://{host}:{port}")
             return
+
+
+def _say(text: str) -> None:
+    """A line for the engine's log, which is this process's stderr. A log that is full is no reason to end."""
+    with contextlib.suppress(OSError):
+        print(f"steplane: {text}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def main() -> None:

@@ -22,6 +22,8 @@ ENGINE = """
 import os, resource, select, sys, threading, time
 if os.environ.get("NO_MEMORY"):
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+if os.environ.get("FULL_DISK"):
+    os.dup2(os.open("/dev/full", os.O_WRONLY), 2)
 from replica.attachment import attach
 from replica.feed.process import EngineName
 from replica.settings import Listen, read_settings
@@ -337,6 +339,21 @@ def test_an_engine_without_memory_for_records_runs_on_without_a_feed() -> None:
         assert "no step feed: 16 MiB of shared memory cannot be had" in output
         assert children(running.process.pid) == []
         assert int(running.finish().split("steps ")[1]) >= 0
+
+
+def test_with_its_log_on_a_full_disk_an_engine_and_its_feed_go_on() -> None:
+    with engine(FULL_DISK="1") as running:
+        before = running.get("/summary")
+        running.get("/stacks")
+        with running.lines("?from=newest") as lines:
+            assert next(lines)["event"] == "hello"
+            take_steps(lines, 50)
+        assert running.get("/summary")["next_seq"] > before["next_seq"]
+        assert running.get("/summary")["lost"] == 0
+        (feed,) = children(running.process.pid)
+        os.kill(feed, signal.SIGKILL)
+        # Whatever the engine would like to log of it.
+        wait_until(lambda: running.answers() and children(running.process.pid) != [feed], "the feed is back")
 
 
 def test_a_feed_whose_address_is_taken_waits_for_it() -> None:
