@@ -1,11 +1,13 @@
 """Builds the engine's environment and model once, then serves them."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.clients.served import Served, tapped_gateway
 from tests.engines.build import SGLANG, build_environment, build_model
+from tests.engines.plugin import install
 from tests.engines.sglang_server import PACE_S, sglang, slow_down
 
 _FIGURES = pytest.StashKey[list[str]]()
@@ -30,6 +32,14 @@ def sglang_installed() -> None:
     """A real SGLang and a model for it. The first time takes minutes and the network."""
     build_environment(SGLANG)
     build_model(SGLANG)
+
+
+@pytest.fixture(scope="session")
+def plugin_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that has Steplane in it, for an engine's `PYTHONPATH`."""
+    site = tmp_path_factory.mktemp("site")
+    install(site)
+    return site
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Starts the real SGLang server on CPU with the tiny model, and stops it."""
 
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -21,7 +22,20 @@ def sglang(
     overlap: bool = False,
     variables: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
-    """The URL of a served tiny model, up until the block ends.
+    """The URL of a served tiny model, up until the block ends; see `sglang_process`."""
+    with sglang_process(name, extra, overlap=overlap, variables=variables) as (url, _):
+        yield url
+
+
+@contextmanager
+def sglang_process(
+    name: str = "sglang",
+    extra: Sequence[str] = (),
+    *,
+    overlap: bool = False,
+    variables: Mapping[str, str] | None = None,
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """The URL of a served tiny model, and its process, which leads a session of its own.
 
     `extra` flags are added to the command and `variables` to its environment; with `overlap` it runs SGLang's default
     event loop, which prepares a batch while the one before is computed.
@@ -56,8 +70,9 @@ def sglang(
         "SGLANG_FORCE_STREAM_INTERVAL": "1000000",
         **(variables or {}),
     }
-    with running(name, command, ready=answers(f"{url}/health", timeout_s=30), start_s=START_S, environment=environment):
-        yield url
+    ready = answers(f"{url}/health", timeout_s=30)
+    with running(name, command, ready=ready, start_s=START_S, environment=environment) as process:
+        yield url, process
 
 
 PACE_S = 0.02

@@ -13,8 +13,8 @@ import pytest
 
 from tests.clients.served import Served, gateway
 from tests.engines.build import SHIMS
+from tests.engines.plugin import install
 from tests.engines.sglang_server import PACE_S, sglang, slow_down
-from tests.engines.test_sglang_plugin import install
 
 # A prompt of 1,500 tokens with its log probabilities takes seconds of hooks; nothing usual takes a tenth of a second.
 HARD_LIMIT_US = 300_000

@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.clients.case import MODEL
 from tests.clients.served import gateway
+from tests.engines.load import chat, cold_schema, structured
 from tests.engines.sglang_server import PACE_S, sglang, slow_down
 
 pytestmark = pytest.mark.timeout(1800)
@@ -25,7 +25,6 @@ pytestmark = pytest.mark.timeout(1800)
 STREAMS = 4
 TOKENS = 80
 NEIGHBOURS = 2
-_numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -34,24 +33,6 @@ def interactive_url(sglang_installed: None) -> Iterator[str]:
     with sglang("sglang-interactive") as url:
         slow_down(url, PACE_S)
         yield url
-
-
-def cold_schema() -> dict[str, Any]:
-    """About 10 KB of JSON schema that no grammar cache has seen."""
-    number = next(_numbers)
-    properties = {
-        f"field_{number}_{i}": {
-            "type": "object",
-            "properties": {
-                "kind": {"enum": [f"kind {number} {i} {j}" for j in range(4)]},
-                "code": {"type": "string", "pattern": f"^[A-Z]{{2,{3 + i % 5}}}-[0-9]{{4}}$"},
-                "note": {"type": "string", "maxLength": 40 + i},
-            },
-            "required": ["kind", "code"],
-        }
-        for i in range(40)
-    }
-    return {"type": "object", "properties": properties, "required": list(properties)}
 
 
 def stream(url: str, body: dict[str, Any]) -> tuple[str, list[float]]:
@@ -65,17 +46,6 @@ def stream(url: str, body: dict[str, Any]) -> tuple[str, list[float]]:
             last = line or last
     assert last == "data: [DONE]"
     return reply.headers["x-steplane-pool"], [1e3 * (b - a) for a, b in itertools.pairwise(arrivals)]
-
-
-def chat(prompt: str, tokens: int, **fields: Any) -> dict[str, Any]:
-    return {
-        "model": MODEL,
-        "messages": [{"role": "user", "content": prompt}],
-        "max_tokens": tokens,
-        "temperature": 0,
-        "ignore_eos": True,
-        **fields,
-    }
 
 
 def plain_streams(url: str) -> tuple[set[str], list[float]]:
@@ -93,8 +63,7 @@ def beside_cold_schemas(url: str) -> tuple[set[str], set[str], list[float]]:
 
     def neighbour() -> None:
         while not over.is_set():
-            schema = {"type": "json_schema", "json_schema": {"name": "cold", "schema": cold_schema()}}
-            pools.add(stream(url, chat("Fill this in.", 12, response_format=schema, ignore_eos=False))[0])
+            pools.add(stream(url, structured(cold_schema(), 12))[0])
 
     with ThreadPoolExecutor(NEIGHBOURS) as clients:
         running = [clients.submit(neighbour) for _ in range(NEIGHBOURS)]

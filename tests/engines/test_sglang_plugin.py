@@ -1,14 +1,9 @@
-"""A real SGLang, measured and kept in time by the plugin that is installed beside it.
-
-The plugin is installed as pip installs it, into a folder of its own, so that the other engine tests run without it.
-"""
+"""A real SGLang, measured and kept in time by the plugin that is installed beside it."""
 
 import json
 import os
 import signal
 import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,40 +12,36 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.engines.build import REPOSITORY, SHIMS
-from tests.engines.sglang_server import sglang
+from tests.engines.plugin import (
+    COMPILE_LIMIT_MS,
+    ENDLESS,
+    SCHEMA,
+    Measured,
+    assert_feed_comes_back,
+    assert_hooks_add_up,
+    child_feed,
+    run_together,
+    schema_format,
+    sglang_with_plugin,
+)
+
+pytestmark = pytest.mark.timeout(1800)
 
 # Above what anything usual takes on a slow machine; a prompt of 1,500 tokens with its log probabilities takes seconds.
 HARD_LIMIT_MS = 1_500
-COMPILE_LIMIT_MS = 6_000
+# Hooks of one request in one step; in that many steps it is an offence. Most masks of a counted `.` take over 20 ms.
+STEP_BUDGET_US, SOFT_STEPS = 15_000, 10
 TOKENS = 60
-SCHEMA = {
-    "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 40}, "count": {"type": "integer"}},
-    "required": ["name", "count"],
-    "additionalProperties": False,
-}
-# Open objects with many names are what xgrammar compiles for minutes.
-ENDLESS = {
-    "type": "object",
-    "properties": {f"p{number}_{'abcdefghij'[number % 10] * 8}": {"type": "string"} for number in range(300)},
-    "additionalProperties": True,
-}
+# Compiled in seconds; then each of its masks is filled from scratch.
+DEAR_MASKS = "^.{1,255}$"
 
 
-def install(target: Path) -> None:
-    """Put this checkout where a Python finds it with its entry points."""
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), str(REPOSITORY)]
-    subprocess.run(command, check=True)
-
-
-class Engine:
-    """A served model and the feed beside it."""
+class Engine(Measured):
+    """SGLang; its feed stands on its port + 1000."""
 
     def __init__(self, url: str) -> None:
         port = int(url.rpartition(":")[2])
-        self.url = url
-        self.feed = f"http://127.0.0.1:{port + 1000}"
+        super().__init__(url, f"http://127.0.0.1:{port + 1000}")
 
     def chat(self, rid: str, **body: Any) -> httpx.Response:
         fields = {"model": "tiny", "rid": rid, "messages": [{"role": "user", "content": "say it"}], "temperature": 0}
@@ -71,47 +62,42 @@ class Engine:
         fields |= {"top_logprobs_num": 20, "sampling_params": {"max_new_tokens": 8, "temperature": 0}, **body}
         return httpx.post(f"{self.url}/generate", json=fields, timeout=120)
 
-    def summary(self) -> dict[str, Any]:
-        document: dict[str, Any] = httpx.get(f"{self.feed}/summary", timeout=30).json()
-        return document
 
-    def offences(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = httpx.get(f"{self.feed}/stacks", timeout=30).json()["offences"]
-        return found
+VARIABLES = {
+    "STEPLANE_HARD_LIMIT_MS": str(HARD_LIMIT_MS),
+    "STEPLANE_COMPILE_LIMIT_MS": str(COMPILE_LIMIT_MS),
+    "STEPLANE_STEP_BUDGET_US": str(STEP_BUDGET_US),
+    "STEPLANE_SOFT_STEPS": str(SOFT_STEPS),
+}
 
 
 # Both event loops: they do the hooks in different places.
 @pytest.fixture(scope="module", params=["overlap", "normal"])
-def engine(
-    request: pytest.FixtureRequest, sglang_installed: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Engine]:
+def engine(request: pytest.FixtureRequest, sglang_installed: None, plugin_site: Path) -> Iterator[Engine]:
     """SGLang with the plugin and our xgrammar backend, warmed up so that nothing is taken for warming up any more."""
-    site = tmp_path_factory.mktemp("site")
-    install(site)
-    variables = {
-        "STEPLANE_HARD_LIMIT_MS": str(HARD_LIMIT_MS),
-        "STEPLANE_COMPILE_LIMIT_MS": str(COMPILE_LIMIT_MS),
-        "PYTHONPATH": os.pathsep.join([str(site), str(SHIMS)]),
-    }
+    overlap = request.param == "overlap"
     name = f"sglang-plugin-{request.param}"
-    flags = ["--grammar-backend", "steplane-xgrammar"]
-    with sglang(name, flags, overlap=request.param == "overlap", variables=variables) as url:
-        running = Engine(url)
-        for number in range(4):
-            running.score(f"warm-{number}", 30)
-        yield running
+    with sglang_with_plugin(name, plugin_site, "steplane-xgrammar", overlap=overlap, variables=VARIABLES) as (url, _):
+        yield warmed_up(url)
 
 
-def run_together(*calls: Any) -> None:
-    threads = [threading.Thread(target=call) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+@pytest.fixture(scope="module")
+def on_llguidance(sglang_installed: None, plugin_site: Path) -> Iterator[tuple[Engine, subprocess.Popen[bytes]]]:
+    """The same with our llguidance backend, and the process that leads it."""
+    name, grammars = "sglang-plugin-llguidance", "steplane-llguidance"
+    with sglang_with_plugin(name, plugin_site, grammars, overlap=True, variables=VARIABLES) as (url, process):
+        yield warmed_up(url), process
+
+
+def warmed_up(url: str) -> Engine:
+    engine = Engine(url)
+    for number in range(4):
+        engine.score(f"warm-{number}", 30)
+    return engine
 
 
 def test_whoever_costs_is_named_and_plain_requests_are_not(engine: Engine) -> None:
-    schema = {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}
+    schema = schema_format(SCHEMA)
     run_together(
         *[lambda number=number: engine.chat(f"plain-{number}", stream=True) for number in range(4)],
         lambda: engine.chat("structured", stream=True, response_format=schema),
@@ -154,24 +140,35 @@ def test_a_request_is_known_by_its_header_where_its_api_has_no_field_for_the_id(
 
 
 def test_the_hooks_of_requests_add_up_to_the_hooks_of_the_step(engine: Engine) -> None:
-    schema = {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}
-    steps: list[dict[str, Any]] = []
-    with httpx.stream("GET", f"{engine.feed}/steps?from=newest", timeout=60) as stream:
-        lines = (json.loads(line) for line in stream.iter_lines())
-        next(lines)
-        calls = [lambda n=n: engine.chat(f"l{n}", stream=True, logprobs=True, top_logprobs=20) for n in range(4)]
-        calls.append(lambda: engine.chat("g", stream=True, response_format=schema))
-        together = threading.Thread(target=run_together, args=calls)
-        together.start()
-        while len(steps) < 30:
-            line = next(lines)
-            if line["event"] == "step" and line["mode"] == "decode" and line["sequences"] >= 4:
-                steps.append(line)
-    together.join()
-    for step in steps:
-        own_us = sum(us for own in step["requests"].values() for us in own.values())
-        assert own_us + step["shared_us"] == pytest.approx(step["hook_us"], rel=0.1)
-        assert step["forward_us"] + step["hook_us"] <= step["step_us"] * 1.01
+    calls = [lambda n=n: engine.chat(f"l{n}", stream=True, logprobs=True, top_logprobs=20) for n in range(4)]
+    calls.append(lambda: engine.chat("g", stream=True, response_format=schema_format(SCHEMA)))
+    assert_hooks_add_up(engine.steps_during(calls, 30, 4))
+
+
+def dear_masks(engine: Engine) -> list[dict[str, Any]]:
+    """What the engine's recorder says of one request whose masks are dear for xgrammar, beside plain ones."""
+    answer: dict[str, httpx.Response] = {}
+    run_together(
+        lambda: answer.update(dear=engine.chat("dear-masks", regex=DEAR_MASKS)),
+        *[lambda number=number: engine.chat(f"plain-beside-{number}", stream=True) for number in range(3)],
+    )
+    answer["dear"].raise_for_status()
+    over = [offence for offence in engine.offences() if offence["limit"] == "soft"]
+    assert not [offence for offence in over if offence["rid"].startswith("plain")]
+    return [offence for offence in over if offence["rid"] == "dear-masks"]
+
+
+def test_a_grammar_with_dear_masks_is_named_by_its_habit(engine: Engine) -> None:
+    (offence, *_) = dear_masks(engine)
+    assert (offence["kind"], offence["abort"]) == ("grammar_fill", False)
+    assert offence["us"] > STEP_BUDGET_US
+
+
+def test_the_same_grammar_is_cheap_on_llguidance(on_llguidance: tuple[Engine, subprocess.Popen[bytes]]) -> None:
+    engine, _ = on_llguidance
+    assert dear_masks(engine) == []
+    kinds = next(found["kinds"] for found in engine.summary()["offenders"] if found["rid"] == "dear-masks")
+    assert {"grammar_fill", "grammar_accept"} <= set(kinds)
 
 
 def test_the_hard_timer_ends_the_offender_and_its_batch_mates_get_what_they_would_have_got(engine: Engine) -> None:
@@ -197,10 +194,10 @@ def test_the_hard_timer_ends_the_offender_and_its_batch_mates_get_what_they_woul
 
 
 def test_a_grammar_that_compiles_too_long_is_failed_in_time_and_refused_after(engine: Engine) -> None:
-    endless = {"type": "json_schema", "json_schema": {"name": "s", "schema": ENDLESS}}
+    endless = schema_format(ENDLESS)
     first = engine.chat("endless", response_format=endless)
     assert first.status_code == 503
-    assert "step_budget_exceeded: its grammar was not compiled within 6000 ms" in first.text
+    assert f"step_budget_exceeded: its grammar was not compiled within {COMPILE_LIMIT_MS} ms" in first.text
     again = engine.chat("again", response_format=endless)
     assert "a short while ago" in again.text
     assert engine.chat("other", response_format={"type": "json_object"}, max_tokens=5).status_code == 200
@@ -213,9 +210,8 @@ def test_the_feed_can_end_a_request_by_its_id(engine: Engine) -> None:
         answer["long"] = engine.chat("long-1", max_tokens=3000)
 
     def end() -> None:
-        while not engine.summary()["step_runs"]:
-            pass
-        httpx.post(f"{engine.feed}/abort", json={"rid": "long-1"}, timeout=30).raise_for_status()
+        engine.wait_for_step()
+        engine.abort("long-1")
 
     run_together(ask, end)
     assert answer["long"].status_code == 503
@@ -224,23 +220,36 @@ def test_the_feed_can_end_a_request_by_its_id(engine: Engine) -> None:
 
 def test_an_engine_whose_feed_is_killed_goes_on(engine: Engine) -> None:
     before = engine.summary()
-    feed = child_feed(before["pid"])
-    os.kill(feed, signal.SIGKILL)
+    os.kill(child_feed(before["pid"]), signal.SIGKILL)
     assert engine.chat("after", max_tokens=10).status_code == 200
-    for _ in range(600):
-        try:
-            after = engine.summary()
-        except httpx.TransportError:
-            time.sleep(0.1)
-        else:
-            break
-    assert after["boot"] == before["boot"]
-    assert after["next_seq"] > before["next_seq"]
+    assert assert_feed_comes_back(engine, before)["next_seq"] > before["next_seq"]
 
 
-def child_feed(pid: int) -> int:
-    for task in os.listdir(f"/proc/{pid}/task"):
-        for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split():
-            if b"replica.feed" in Path(f"/proc/{child}/cmdline").read_bytes():
-                return int(child)
-    raise AssertionError(f"process {pid} has no step feed")
+def test_an_engine_whose_readers_are_killed_or_stop_reading_goes_on(engine: Engine) -> None:
+    reader = ["curl", "--silent", "--no-buffer", "--output", "/dev/null", f"{engine.feed}/steps"]
+    with subprocess.Popen(reader) as killed, subprocess.Popen(reader) as stopped:
+        stopped.send_signal(signal.SIGSTOP)
+        assert engine.chat("read", max_tokens=20).status_code == 200
+        killed.kill()
+        assert engine.chat("unread", max_tokens=20).status_code == 200
+        stopped.kill()
+    assert engine.summary()["lost"] == 0
+
+
+def test_when_the_engine_is_killed_its_readers_get_the_rest_and_hear_it(
+    on_llguidance: tuple[Engine, subprocess.Popen[bytes]],
+) -> None:
+    engine, _ = on_llguidance
+    core = engine.summary()["pid"]
+    events: list[str] = []
+    with httpx.stream("GET", f"{engine.feed}/steps", timeout=60) as stream:
+        for line in stream.iter_lines():
+            document = json.loads(line)
+            events.append(document["event"])
+            if events == ["hello"]:
+                os.kill(core, signal.SIGKILL)
+            if document["event"] == "end":
+                assert document["reason"] == "engine_gone"
+                break
+    assert "step" in events
+    assert "lost" not in events

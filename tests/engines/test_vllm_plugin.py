@@ -2,35 +2,36 @@
 
 import json
 import os
-import subprocess
-import sys
-import threading
+import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.clients.processes import answers, free_port, running
-from tests.engines.build import MODEL, REPOSITORY, SHIMS, VLLM, build_environment, build_model, engine_environment
+from tests.engines.build import VLLM, build_environment, build_model
+from tests.engines.plugin import (
+    COMPILE_LIMIT_MS,
+    ENDLESS,
+    SCHEMA,
+    Measured,
+    assert_feed_comes_back,
+    assert_hooks_add_up,
+    child_feed,
+    run_together,
+    schema_format,
+    vllm_with_plugin,
+)
+
+pytestmark = pytest.mark.timeout(1800)
 
 HARD_LIMIT_MS = 1_000
-START_S = 600.0
-SCHEMA = {
-    "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 40}, "count": {"type": "integer"}},
-    "required": ["name", "count"],
-    "additionalProperties": False,
-}
 
 
-class Engine:
-    """A served model and the feed beside it. vLLM adds eight digits to every id."""
-
-    def __init__(self, url: str, feed: str) -> None:
-        self.url = url
-        self.feed = feed
+class Engine(Measured):
+    """vLLM, which adds eight digits to every id."""
 
     def post(self, path: str, rid: str, **body: Any) -> httpx.Response:
         fields = {"model": "tiny", "temperature": 0, "ignore_eos": True, **body}
@@ -47,57 +48,30 @@ class Engine:
         """Log probabilities of a whole prompt."""
         return self.post("/v1/completions", rid, prompt="word " * words, max_tokens=4, prompt_logprobs=20)
 
-    def get(self, path: str) -> dict[str, Any]:
-        document: dict[str, Any] = httpx.get(self.feed + path, timeout=30).json()
-        return document
-
     def named(self) -> dict[str, dict[str, float]]:
         """Offenders by the id that their client gave."""
-        found = self.get("/summary")["offenders"]
+        found = self.summary()["offenders"]
         return {offender["rid"].split("-")[1]: offender["kinds"] for offender in found}
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+def engine(plugin_site: Path) -> Iterator[Engine]:
     """vLLM with the plugin, warmed up so that nothing is taken for warming up any more."""
     build_environment(VLLM)
     build_model(VLLM)
-    site = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site), str(REPOSITORY)]
-    subprocess.run(command, check=True)
-    port, feed = free_port(), free_port()
-    url = f"http://127.0.0.1:{port}"
-    serve = [
-        *(str(VLLM.python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(MODEL)),
-        *("--served-model-name", "tiny", "--max-model-len", "4096", "--max-num-seqs", "32", "--dtype", "bfloat16"),
-        *("--max-logprobs", "20", "--enforce-eager", "--host", "127.0.0.1", "--port", str(port)),
-    ]
-    environment = engine_environment() | {
-        "PYTHONPATH": os.pathsep.join([str(site), str(SHIMS)]),
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "STEPLANE_FEED_LISTEN": f"127.0.0.1:{feed}",
+    variables = {
         "STEPLANE_HARD_LIMIT_MS": str(HARD_LIMIT_MS),
+        "STEPLANE_COMPILE_LIMIT_MS": str(COMPILE_LIMIT_MS),
     }
-    ready = answers(f"{url}/health", timeout_s=30)
-    with running("vllm-plugin", serve, ready=ready, start_s=START_S, environment=environment):
-        served = Engine(url, f"http://127.0.0.1:{feed}")
+    with vllm_with_plugin(plugin_site, variables) as (url, feed):
+        served = Engine(url, feed)
         for number in range(4):
             served.score(f"warm{number}", 30)
         yield served
 
 
-def run_together(*calls: Any) -> None:
-    threads = [threading.Thread(target=call) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
 def test_whoever_costs_is_named_and_plain_requests_are_not(engine: Engine) -> None:
-    schema = {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}
+    schema = schema_format(SCHEMA)
     run_together(
         *[lambda number=number: engine.chat(f"plain{number}") for number in range(4)],
         lambda: engine.chat("structured", response_format=schema),
@@ -109,7 +83,13 @@ def test_whoever_costs_is_named_and_plain_requests_are_not(engine: Engine) -> No
     assert {"grammar_fill", "grammar_accept"} <= set(named["structured"])
     assert "logprobs" in named["listed"]
     assert next(iter(named["scored"])) == "prompt_logprobs"
-    assert engine.get("/summary")["notes"] == []
+    assert engine.summary()["notes"] == []
+
+
+def test_the_hooks_of_requests_add_up_to_the_hooks_of_the_step(engine: Engine) -> None:
+    calls = [lambda n=n: engine.chat(f"l{n}", logprobs=True, top_logprobs=20) for n in range(4)]
+    calls.append(lambda: engine.chat("g", response_format=schema_format(SCHEMA)))
+    assert_hooks_add_up(engine.steps_during(calls, 30, 4))
 
 
 def test_the_hard_timer_ends_the_offender_and_its_batch_mates_get_what_they_would_have_got(engine: Engine) -> None:
@@ -130,7 +110,7 @@ def test_the_hard_timer_ends_the_offender_and_its_batch_mates_get_what_they_woul
     assert choice["finish_reason"] == "abort"
     assert choice["stop_reason"].startswith("step_budget_exceeded: hooks of one step took")
     assert texts == {"mate1": alone, "mate2": alone}
-    offence = engine.get("/stacks")["offences"][0]
+    offence = engine.offences()[0]
     assert (offence["rid"].split("-")[1], offence["kind"]) == ("bomb", "prompt_logprobs")
 
 
@@ -141,11 +121,58 @@ def test_the_feed_can_end_a_request_by_the_id_its_client_knows(engine: Engine) -
         answer["long"] = engine.chat("long", max_tokens=3000)
 
     def end() -> None:
-        while not engine.get("/summary")["step_runs"]:
-            pass
-        httpx.post(f"{engine.feed}/abort", json={"rid": "chatcmpl-long"}, timeout=30).raise_for_status()
+        engine.wait_for_step()
+        engine.abort("chatcmpl-long")
 
     run_together(ask, end)
     choice = answer["long"].json()["choices"][0]
     assert choice["finish_reason"] == "abort"
     assert "step_budget_exceeded" in choice["stop_reason"]
+
+
+def test_a_grammar_that_compiles_too_long_is_failed_in_time_and_others_do_not_wait_behind_it(engine: Engine) -> None:
+    answer: dict[str, Any] = {}
+
+    def endless() -> None:
+        answer["endless"] = engine.chat("endless", response_format=schema_format(ENDLESS), max_tokens=8).json()
+
+    def plain() -> None:
+        answer["plain"] = engine.text("beside")
+
+    alone = engine.text("alone")
+    start = time.monotonic()
+    run_together(endless, plain)
+    # Stock vLLM would go on for minutes.
+    assert time.monotonic() - start < 4 * COMPILE_LIMIT_MS / 1e3
+    choice = answer["endless"]["choices"][0]
+    assert choice["finish_reason"] == "abort"
+    reason = f"step_budget_exceeded: its grammar was not compiled within {COMPILE_LIMIT_MS} ms"
+    assert choice["stop_reason"].startswith(reason)
+    assert answer["plain"] == alone
+    offence = engine.offences()[0]
+    assert (offence["rid"].split("-")[1], offence["limit"], offence["abort"]) == ("endless", "compile", True)
+    other = {"type": "object", "properties": {"later": {"enum": ["a", "b"]}}, "required": ["later"]}
+    reply = engine.chat("other", response_format=schema_format(other | {"additionalProperties": False}))
+    assert reply.json()["choices"][0]["finish_reason"] in {"stop", "length"}
+
+
+def test_an_engine_whose_feed_is_killed_goes_on(engine: Engine) -> None:
+    before = engine.summary()
+    os.kill(child_feed(before["pid"]), signal.SIGKILL)
+    assert engine.text("after")
+    assert assert_feed_comes_back(engine, before)["next_seq"] > before["next_seq"]
+
+
+def test_when_the_engine_is_killed_its_readers_hear_it(engine: Engine) -> None:
+    core = engine.summary()["pid"]
+    events: list[str] = []
+    with httpx.stream("GET", f"{engine.feed}/steps", timeout=60) as stream:
+        for line in stream.iter_lines():
+            document = json.loads(line)
+            events.append(document["event"])
+            if events == ["hello"]:
+                os.kill(core, signal.SIGKILL)
+            if document["event"] == "end":
+                break
+    assert document["reason"] == "engine_gone"
+    assert "step" in events
