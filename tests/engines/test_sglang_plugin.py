@@ -198,6 +198,7 @@ def test_a_grammar_that_compiles_too_long_is_failed_in_time_and_refused_after(en
     first = engine.chat("endless", response_format=endless)
     assert first.status_code == 503
     assert f"step_budget_exceeded: its grammar was not compiled within {COMPILE_LIMIT_MS} ms" in first.text
+    assert ("endless", "compile") in {(offence["rid"], offence["limit"]) for offence in engine.offences()}
     again = engine.chat("again", response_format=endless)
     assert "a short while ago" in again.text
     assert engine.chat("other", response_format={"type": "json_object"}, max_tokens=5).status_code == 200
