@@ -36,6 +36,9 @@ KINDS: Sequence[Mapping[str, Any]] = (
 )
 
 
+_JSON = "content-type: application/json"
+
+
 class Replica(Engine):
     """A scripted engine with a scripted feed; `feed` None: it has none."""
 
@@ -137,12 +140,12 @@ class Stage(House):
         return {record.key for record in self.trust.snapshot()}
 
     async def chat(self, *lines: str, **extra: Any) -> Message:
-        return await self.ask(CHAT, PLAIN[CHAT] | extra, *lines)
+        return await self.ask(CHAT, PLAIN[CHAT] | extra, _JSON, *lines)
 
     async def begin(self, path: str = CHAT, *lines: str, **extra: Any) -> Client:
         """Send a request; the answer is the test's to read."""
         client = await self.client()
-        await client.send(request(path, PLAIN[path] | extra, *lines))
+        await client.send(request(path, PLAIN[path] | extra, _JSON, *lines))
         return client
 
     async def trip(self, *lines: str, us: float = HARD_US * 2, **extra: Any) -> BreakerRecord:
