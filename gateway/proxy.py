@@ -5,16 +5,12 @@ per request on the event loop, so what can be computed once per rule, replica or
 """
 
 import asyncio
-import os
 import re
-from functools import partial
-from itertools import count
 from typing import Final, Protocol
 
 import structlog
 
 from gateway.breaker.outcome import Outcome, outcome_of_failure, outcome_of_response
-from gateway.breaker.verdict import Verdict
 from gateway.call import Attempt, Call, Door, Link, Terms, door_of, tenant_of
 from gateway.control.tally import Tally
 from gateway.dialect import engine_ids, error_events, given_ids, has_ended, overridden, spliced
@@ -25,20 +21,21 @@ from gateway.hookcost.classify import take_turn
 from gateway.hookcost.cost import FREE
 from gateway.hookcost.features import Features
 from gateway.oversight import Oversight
+from gateway.quarantine import Quarantine
+from gateway.requestids import RequestIds
 from gateway.routing.replica import Replica
 from gateway.routing.request import RouteRequest
 from gateway.routing.router import Decision, Rejection, Router
-from gateway.routing.ticket import Ticket
 from gateway.tenant import Tenants
+from gateway.waitingroom import WaitingRoom
 from gateway.wire.exchange import Exchange, State
 from gateway.wire.failure import Failure, FailureKind
-from gateway.wire.message import HANDLER_FAILED, Reply, error_reply
+from gateway.wire.message import HANDLER_FAILED, error_reply
 
 log = structlog.get_logger("steplane.proxy")
 
 _MAX_ATTEMPTS: Final = 2
 _OK: Final = Outcome.ok
-_ID_ENDS: Final = [f"{number:03x}" for number in range(4096)]
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _LEFT_RUNNING = frozenset((FailureKind.first_byte_timeout, FailureKind.bad_response))
 """Failures in which we gave up on an engine that may still work on the request."""
@@ -83,7 +80,6 @@ class Proxy:
         self._refuses_control = refuses_control
         self._router = router
         self._links = links
-        self._terms = terms
         self._begin = classifier.begin
         self._oversight = oversight
         self._blended = oversight.book.blended
@@ -98,10 +94,9 @@ class Proxy:
         self._tally = tally
         self._aborter = aborter
         self._refusals = refusals
-        self._waiting: dict[Exchange, Call] = {}
-        self._id_block = ""
-        self._next_id = len(_ID_ENDS)
-        self._blocks = count(int.from_bytes(os.urandom(6)) << 36)
+        self._ids = RequestIds()
+        self._waiting = WaitingRoom(self, router, terms, oversight.trust)
+        self._quarantine = Quarantine(self, router, terms, oversight, running, tally)
         self._decision_lines: dict[Decision, bytes] = {}
 
     # --- wire.Handler
@@ -112,7 +107,7 @@ class Proxy:
 
     def handle(self, exchange: Exchange) -> None:
         """Classify and route."""
-        engine_id = self._new_id()
+        engine_id = self._ids.new()
         request_id = exchange.request_id
         if not request_id or not _REQUEST_ID.fullmatch(request_id):
             exchange.request_id = request_id = engine_id.encode()
@@ -125,7 +120,7 @@ class Proxy:
                 return
             call = Call(RouteRequest(door.method, door.path, _PASSED_THROUGH), engine_id, "", costly=False)
             exchange.context = call
-            self._attempt(exchange, call)
+            self.route(exchange, call)
             return
         classification = self._begin(door.path, exchange.body)
         if isinstance(classification, Classification):
@@ -143,17 +138,17 @@ class Proxy:
         attempt = call.attempt
         assert attempt is not None
         outcome = outcome_of_response(status, message)
-        self._end_attempt(call, attempt, outcome)
+        self.end_attempt(call, attempt, outcome)
         replica = attempt.link.replica
         if outcome is Outcome.over_budget:
-            if self._can_exile(attempt):
-                self._exile(exchange, call)
+            if self._quarantine.can_exile(attempt):
+                self._quarantine.exile(exchange, call)
                 return
         elif outcome.is_worth_elsewhere and call.attempts < _MAX_ATTEMPTS:
             call.tried = (*call.tried, replica)
             if attempt.pool.can_serve(call.tried):
                 log.info("replica_busy", replica=replica.name, status=status)
-                self._attempt(exchange, call)
+                self.route(exchange, call)
                 return
         exchange.pass_on()
 
@@ -163,7 +158,7 @@ class Proxy:
         attempt = call.attempt
         assert attempt is not None
         link = attempt.link
-        self._end_attempt(call, attempt, outcome_of_failure(failure.kind.value))
+        self.end_attempt(call, attempt, outcome_of_failure(failure.kind.value))
         replica = link.replica
         self._tally.upstream_error(replica.pool, replica.name, failure.kind)
         log.warning("attempt_failed", replica=replica.name, kind=failure.kind.value, detail=failure.detail)
@@ -175,12 +170,12 @@ class Proxy:
             self._forward(exchange, call, link)
             return
         if failure.kind in _LEFT_RUNNING:
-            self._abort(attempt)
+            self.abort(attempt)
         if failure.kind is FailureKind.connect_failed:
             self._refusals.report_refused(replica)
         call.tried = (*call.tried, replica)
         if call.attempts < _MAX_ATTEMPTS and failure.repeatable and exchange.replayable:
-            self._attempt(exchange, call, failure)
+            self.route(exchange, call, failure)
         else:
             self._give_up(exchange, failure)
 
@@ -202,9 +197,8 @@ class Proxy:
             exchange.client_left = False
         if attempt is not None:
             self._finish_attempt(exchange, call, attempt)
-        elif call.ticket is not None and decision is not None and decision.pool is not None:
-            self._terms[decision.pool.name].queue.cancel(call.ticket)
-            self._waiting.pop(exchange, None)
+        else:
+            self._waiting.leave(exchange, call)
         if call.offered and not call.attempts:  # a probe that never ran has ended, too
             self._oversight.trust.finished(call.engine_id, call.signature, answered=False)
         if decision is not None:
@@ -212,96 +206,14 @@ class Proxy:
             ttft_s = first - exchange.started_at if first else -1.0
             self._tally.finished(decision, exchange.status, exchange.client_left, ttft_s)
 
-    # --- the running offender
+    # --- what has tripped
 
     def evict(self, signature: str) -> None:
-        """A signature has tripped: what runs of it outside quarantine is ended, or left, by its pool's policy.
+        """A signature has tripped: nothing of it goes on where it harms others, nor waits to do so."""
+        self._quarantine.evict(signature)
+        self._waiting.recall(signature)
 
-        What waits for room goes where a new request of it would.
-        """
-        for _, running in self._running.of_signature(signature):
-            if not isinstance(running, Attempt):
-                continue
-            terms = running.link.terms
-            if terms.quarantine or terms.on_trip == "let_finish" or running.call.attempt is not running:
-                continue
-            try:
-                self._evict(running, terms)
-            except Exception:
-                log.exception("eviction_failed", replica=running.link.replica.name)
-        for exchange, call in tuple(self._waiting.items()):
-            if call.signature == signature and call.ticket is not None:
-                try:
-                    self._recall(exchange, call, call.ticket)
-                except Exception:
-                    log.exception("recall_failed", signature=signature)
-                    exchange.reply(HANDLER_FAILED)
-
-    def _evict(self, attempt: Attempt, terms: Terms) -> None:
-        exchange, call = attempt.exchange, attempt.call
-        classification = call.request.classification
-        verdict = self._verdict_on(classification.signature, call.tenant, classification.cost)
-        why = verdict.message if verdict is not None else "it exceeded its step budget"
-        self._abort(attempt)
-        if not exchange.withdraw():
-            self._tally.evicted[terms.pool.name, "ended"] += 1
-            exchange.end(Failure(FailureKind.ended, why))
-            return
-        self._end_attempt(call, attempt, Outcome.unknown)
-        if terms.on_trip == "rerun" and self._can_exile(attempt):
-            self._exile(exchange, call)
-        else:
-            self._tally.evicted[terms.pool.name, "refused"] += 1
-            exchange.reply(_quarantined(verdict, why))
-
-    def _recall(self, exchange: Exchange, call: Call, ticket: Ticket) -> None:
-        """Take it out of its queue and route it again."""
-        assert call.decision is not None
-        assert call.decision.pool is not None
-        terms = self._terms[call.decision.pool.name]
-        if terms.quarantine:
-            return
-        terms.queue.cancel(ticket)
-        call.ticket = None
-        del self._waiting[exchange]
-        classification = call.request.classification
-        call.verdict = self._verdict_on(classification.signature, call.tenant, classification.cost)
-        self._attempt(exchange, call)
-
-    def _can_exile(self, attempt: Attempt) -> bool:
-        terms = attempt.link.terms
-        return (
-            attempt.call.costly
-            and not terms.quarantine
-            and terms.on_trip == "rerun"
-            and self._router.has_quarantine()
-            and attempt.exchange.replayable
-        )
-
-    def _exile(self, exchange: Exchange, call: Call) -> None:
-        """Run it again in quarantine: nothing of its answer has reached the client."""
-        assert call.decision is not None
-        assert call.decision.pool is not None
-        self._tally.evicted[call.decision.pool.name, "rerun"] += 1
-        call.exiled = True
-        call.attempts = 0
-        call.tried = ()
-        self._attempt(exchange, call)
-
-    # --- inside
-
-    def _new_id(self) -> str:
-        """An id that no other request of any gateway has.
-
-        All have one length, because SGLang's scheduler aborts every request whose id begins with the one it is given.
-        Taken from a table, in a tenth of the time of spelling a number.
-        """
-        if self._next_id == len(_ID_ENDS):
-            self._id_block = f"{next(self._blocks):021x}"
-            self._next_id = 0
-        end = _ID_ENDS[self._next_id]
-        self._next_id += 1
-        return self._id_block + end
+    # --- inside, and what the waiting room and the quarantine ask for (desk.py)
 
     def _take_turn(self, exchange: Exchange, door: Door, engine_id: str, turns: Turns) -> None:
         """Go on with what takes long to classify, and let others have the loop in between."""
@@ -335,13 +247,13 @@ class Proxy:
         signature = classification.signature
         if signature in self._barred or tenant in self._barred_tenants:
             call.verdict = self._verdict_on(signature, tenant, predicted)
-        self._attempt(exchange, call)
+        self.route(exchange, call)
 
-    def _attempt(self, exchange: Exchange, call: Call, failure: Failure | None = None) -> None:
+    def route(self, exchange: Exchange, call: Call, failure: Failure | None = None) -> None:
         """Route, or route again: a failed attempt may have changed which pools are available."""
         decision = self._router.decide(call.request)
         if call.verdict is not None or call.exiled:
-            judged = self._judged(exchange, call, decision)
+            judged = self._quarantine.judged(exchange, call, decision)
             if judged is None:
                 return
             decision = judged
@@ -349,128 +261,34 @@ class Proxy:
         pool = decision.pool
         if pool is None:
             assert decision.rejection is not None
-            self._reject(exchange, decision, decision.rejection)
+            self.reject(exchange, decision, decision.rejection)
             return
         replica = pool.admit(call.step_us, call.structured, call.tried)
         if replica is not None:
-            call.attempts += 1
-            self._forward(exchange, call, self._links[replica])
+            self.send(exchange, call, replica)
         elif failure is None or pool.can_serve(call.tried):
-            self._wait(exchange, call, decision)
+            self._waiting.enter(exchange, call, decision)
         else:
             self._give_up(exchange, failure)
 
-    def _judged(self, exchange: Exchange, call: Call, decision: Decision) -> Decision | None:
-        """Where a request goes that is quarantined; None: it was refused, or waits to be told whether it may probe."""
-        pool = decision.pool
-        if pool is None:
-            return decision
-        terms = self._terms[pool.name]
-        verdict = call.verdict
-        probe = verdict.probe if verdict is not None else None
-        elsewhere = self._router.has_quarantine()
-        if probe is not None and not call.offered:
-            call.offered = True
-            # Where there is a quarantine pool it goes there in any case, and is not kept waiting.
-            decided = None if elsewhere else partial(self._offered, exchange, call, decision)
-            self._oversight.offer(probe, call.engine_id, lambda: exchange.state != State.done, decided)
-            if decided is not None:
-                return None
-        if terms.quarantine or call.probes:
-            return decision
-        if elsewhere and (terms.on_open == "quarantine" or call.exiled or probe is not None):
-            self._tally.quarantined[pool.name, "quarantine"] += 1
-            return self._router.quarantined(decision)
-        self._refuse(exchange, call, decision)
-        return None
-
-    def _offered(self, exchange: Exchange, call: Call, decision: Decision, granted: bool) -> None:
-        """Without a quarantine pool a probe runs where the rules say, and nothing else of its signature does."""
-        if exchange.state == State.done:
-            return
-        try:
-            if granted:
-                call.probes = True
-                self._attempt(exchange, call)
-            else:
-                self._refuse(exchange, call, decision)
-        except Exception:
-            log.exception("probe_failed", signature=call.signature)
-            exchange.reply(HANDLER_FAILED)
-
-    def _refuse(self, exchange: Exchange, call: Call, decision: Decision) -> None:
-        """Say why it may not run."""
-        assert decision.pool is not None
-        self._tally.quarantined[decision.pool.name, "refused"] += 1
-        call.decision = decision
-        exchange.response_lines = b"x-request-id: %b\r\n%b" % (exchange.request_id, self._lines_of(decision))
-        exchange.reply(_quarantined(call.verdict, "this request exceeded its step budget"))
-
-    def _wait(self, exchange: Exchange, call: Call, decision: Decision) -> None:
-        """Queue for room on a replica."""
-        pool = decision.pool
-        assert pool is not None
-        ticket = Ticket(
-            call.step_us,
-            call.structured,
-            partial(self._admitted, exchange, call),
-            partial(self._not_admitted, exchange, call),
-            tenant=call.tenant,
-            excluded=call.tried,
-        )
-        call.ticket = ticket
-        outcome = self._terms[pool.name].queue.wait(ticket)
-        if isinstance(outcome, Replica):
-            self._admitted(exchange, call, outcome)
-        elif outcome is not None:
-            self._not_admitted(exchange, call, outcome)
-        else:
-            self._waiting[exchange] = call
-
-    def _admitted(self, exchange: Exchange, call: Call, replica: Replica) -> None:
-        """A place for it has come free, and is booked."""
-        call.ticket = None
-        self._waiting.pop(exchange, None)
-        try:
-            if call.verdict is None and not call.exiled:
-                classification = call.request.classification
-                call.verdict = self._verdict_on(classification.signature, call.tenant, classification.cost)
-                if call.verdict is not None:  # its signature has tripped while it waited
-                    link = self._links[replica]
-                    link.terms.pool.release(replica, call.step_us, call.structured)
-                    self._attempt(exchange, call)
-                    return
-            call.attempts += 1
-            self._forward(exchange, call, self._links[replica])
-        except Exception:
-            log.exception("forward_failed", replica=replica.name)
-            exchange.reply(HANDLER_FAILED)
-
-    def _not_admitted(self, exchange: Exchange, call: Call, rejection: Rejection) -> None:
-        """It has waited in vain; where its pool is gone, another may stand in."""
-        call.ticket = None
-        self._waiting.pop(exchange, None)
-        decision = call.decision
-        assert decision is not None
-        if rejection.code == "pool_unavailable" and exchange.state != State.done:
-            again = self._router.decide(call.request)
-            if again.pool is not None and again.pool is not decision.pool:
-                self._attempt(exchange, call)
-                return
-        self._reject(exchange, decision, rejection)
-
-    def _reject(self, exchange: Exchange, decision: Decision, rejection: Rejection) -> None:
+    def reject(self, exchange: Exchange, decision: Decision, rejection: Rejection) -> None:
+        """Answer that nobody can take it."""
         lines = b"x-request-id: %b\r\nx-steplane-route: %b\r\n"  # nothing of an attempt that failed before
         exchange.response_lines = lines % (exchange.request_id, decision.rule.encode())
         headers = b"retry-after: %d\r\n" % rejection.retry_after_s
         exchange.reply(error_reply(rejection.status, rejection.message, rejection.code, headers=headers))
+
+    def send(self, exchange: Exchange, call: Call, replica: Replica) -> None:
+        """It is booked on a replica: forward it."""
+        call.attempts += 1
+        self._forward(exchange, call, self._links[replica])
 
     def _forward(self, exchange: Exchange, call: Call, link: Link) -> None:
         replica, decision = link.replica, call.decision
         assert decision is not None
         assert decision.pool is not None
         request_line = b"x-request-id: %b\r\n" % exchange.request_id
-        lines = b"%b%b%b" % (self._lines_of(decision), link.response_line, request_line)
+        lines = b"%b%b%b" % (self.lines_of(decision), link.response_line, request_line)
         attempt = Attempt(exchange, call, link, decision.pool, exchange.client.clock.at)
         call.attempt = attempt
         body: bytes | None = None
@@ -518,19 +336,19 @@ class Proxy:
             outcome = Outcome.unknown
             if failure.kind is not FailureKind.ended:
                 outcome = outcome_of_failure(failure.kind.value)
-                self._abort(attempt)
+                self.abort(attempt)
                 self._tally.upstream_error(replica.pool, replica.name, failure.kind)
                 log.warning("response_broken", replica=replica.name, detail=failure.detail)
         elif exchange.client_left:
             outcome = Outcome.unknown
-            self._abort(attempt)
+            self.abort(attempt)
         elif exchange.status >= 400 or call.features.stream:
             outcome = outcome_of_response(exchange.status, exchange.last_read)
         else:
             outcome = _OK
-        self._end_attempt(call, attempt, outcome)
+        self.end_attempt(call, attempt, outcome)
 
-    def _end_attempt(self, call: Call, attempt: Attempt, outcome: Outcome) -> None:
+    def end_attempt(self, call: Call, attempt: Attempt, outcome: Outcome) -> None:
         """Give back what was booked, and say what came of it to those who judge."""
         call.attempt = None
         link = attempt.link
@@ -560,7 +378,7 @@ class Proxy:
             breaker.observe_first_byte(replica.name, seconds, attempt.received_s)
         attempt.pool.release(replica, call.step_us, call.structured)
 
-    def _abort(self, attempt: Attempt) -> None:
+    def abort(self, attempt: Attempt) -> None:
         """Tell the engine that nobody waits for the answer.
 
         Never by an id that a client chose: SGLang aborts all whose ids begin with it.
@@ -574,21 +392,14 @@ class Proxy:
     def _give_up(self, exchange: Exchange, failure: Failure) -> None:
         call: Call = exchange.context
         assert call.decision is not None
-        exchange.response_lines = b"x-request-id: %b\r\n%b" % (exchange.request_id, self._lines_of(call.decision))
+        exchange.response_lines = b"x-request-id: %b\r\n%b" % (exchange.request_id, self.lines_of(call.decision))
         exchange.reply(error_reply(failure.status, failure.detail, f"upstream_{failure.kind.value}"))
 
-    def _lines_of(self, decision: Decision) -> bytes:
+    def lines_of(self, decision: Decision) -> bytes:
+        """The response headers that say what was decided."""
         lines = self._decision_lines.get(decision)
         if lines is None:
             assert decision.pool is not None
             pool, rule = decision.pool.name.encode(), decision.rule.encode()
             lines = self._decision_lines[decision] = b"x-steplane-pool: %b\r\nx-steplane-route: %b\r\n" % (pool, rule)
         return lines
-
-
-def _quarantined(verdict: Verdict | None, why: str) -> Reply:
-    """429 with what was over budget, by how much, and how to fix it."""
-    if verdict is None:
-        return error_reply(429, why, "step_budget_exceeded", headers=b"retry-after: 1\r\n")
-    headers = b"retry-after: %d\r\n" % verdict.retry_after_s
-    return error_reply(429, verdict.message, "quarantined", headers=headers, details=verdict.document())

@@ -1,0 +1,31 @@
+"""What the parts of the proxy ask of each other: one request's next step, whoever has to take it."""
+
+from typing import Protocol
+
+from gateway.breaker.outcome import Outcome
+from gateway.call import Attempt, Call
+from gateway.routing.replica import Replica
+from gateway.routing.router import Decision, Rejection
+from gateway.wire.exchange import Exchange
+
+
+class Desk(Protocol):
+    """The proxy, as the waiting room and the quarantine know it."""
+
+    def route(self, exchange: Exchange, call: Call) -> None:
+        """Decide where it goes, as things are now, and send it there."""
+
+    def send(self, exchange: Exchange, call: Call, replica: Replica) -> None:
+        """It is booked on a replica: forward it."""
+
+    def reject(self, exchange: Exchange, decision: Decision, rejection: Rejection) -> None:
+        """Answer that nobody can take it."""
+
+    def abort(self, attempt: Attempt) -> None:
+        """Tell the engine to drop it."""
+
+    def end_attempt(self, call: Call, attempt: Attempt, outcome: Outcome) -> None:
+        """An attempt is over: give back what was booked."""
+
+    def lines_of(self, decision: Decision) -> bytes:
+        """The response headers that say what was decided."""
