@@ -200,6 +200,17 @@ class Attempt:
         return origin
 
 
+class Ended:
+    """What is kept of an attempt that has ended: enough to say whose a late record is, and nothing of its bytes."""
+
+    __slots__ = ("costly", "origin", "received_s")
+
+    def __init__(self, attempt: Attempt) -> None:
+        self.origin = attempt.origin
+        self.received_s = attempt.received_s
+        self.costly = attempt.costly
+
+
 def door_of(head: RequestHead, tenants: Tenants) -> Door:
     """The door of a head, made when it is first seen."""
     base = head.base or head

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import structlog
 
 from gateway.breaker.outcome import Outcome, outcome_of_failure, outcome_of_response
-from gateway.call import Attempt, Call, Door, Link, Terms, door_of, tenant_of
+from gateway.call import Attempt, Call, Door, Ended, Link, Terms, door_of, tenant_of
 from gateway.control.tally import Tally
 from gateway.dialect import engine_ids, error_events, given_ids, has_ended, overridden, spliced
 from gateway.feed.running import RunningRequests
@@ -364,9 +364,9 @@ class Proxy:
             breaker.observe(replica.name, outcome, call.signature, attempt.received_s)
         if attempt.given:
             for rid in attempt.given:
-                self._running.discard(rid, attempt)
+                self._running.discard(rid, attempt, Ended(attempt))
         elif call.costly:
-            self._running.discard(call.engine_id, attempt)
+            self._running.discard(call.engine_id, attempt, Ended(attempt))
         else:
             self._drop(call.engine_id, None)  # nobody will ask what it cost
         if call.costly:

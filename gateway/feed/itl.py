@@ -82,6 +82,8 @@ class ReplicaItl:
             return None
         gaps = Gaps(self)
         self._sampled.add(gaps)
+        if len(self._sampled) == 1:
+            self._turn()
         return gaps
 
     def ended(self, attempt: Attempt, gaps: Gaps | None) -> None:
@@ -123,7 +125,7 @@ class ReplicaItl:
             before = self._plain
             self._plain = after = max(0, before + change)
             if before.bit_length() != after.bit_length():
-                self._turn()
+                self._changed()
             return
         origin = attempt.origin
         signature = origin.signature
@@ -135,7 +137,14 @@ class ReplicaItl:
                 del self._latest[next(iter(self._latest))]
         else:
             self._suspects.pop(signature, None)
-        self._turn()
+        self._changed()
+
+    def _changed(self) -> None:
+        """Who runs has changed; with nobody to time, it does not matter how."""
+        if self._sampled:
+            self._turn()
+        else:
+            self.period, self._suspect = None, _SEVERAL
 
     def _turn(self) -> None:
         """Find where gaps belong now that who runs has changed."""

@@ -81,16 +81,19 @@ class RunningRequests:
         """It is being sent, under an id that its client chose."""
         self._given.setdefault(engine_id, []).append(attempt)
 
-    def discard(self, engine_id: str, attempt: Running) -> None:
-        """It has ended, in whichever way; its records are still taken for some seconds."""
+    def discard(self, engine_id: str, attempt: Running, remains: Running | None = None) -> None:
+        """It has ended, in whichever way; its records are still taken for some seconds.
+
+        remains: kept instead of the attempt, if that holds more than it has to.
+        """
         running = self._running
         if running.get(engine_id) is attempt:
             del running[engine_id]
         elif engine_id in self._given:
-            self._discard_given(engine_id, attempt)
+            self._discard_given(engine_id, attempt, remains or attempt)
             return
         ended = self._ended_now
-        ended[engine_id] = attempt
+        ended[engine_id] = remains or attempt
         if len(ended) > _MAX_ENDED_IN_GENERATION:
             self.rotate()
 
@@ -179,7 +182,7 @@ class RunningRequests:
             return None
         return attempts[0]
 
-    def _discard_given(self, engine_id: str, attempt: Running) -> None:
+    def _discard_given(self, engine_id: str, attempt: Running, remains: Running) -> None:
         attempts = self._given[engine_id]
         attempts[:] = [other for other in attempts if other is not attempt]
         if not attempts:
@@ -187,7 +190,7 @@ class RunningRequests:
         ended = self._ended_given[0].setdefault(engine_id, [])
         # Those of one kind are as good as one: an id used without end takes no more than a few places.
         ended[:] = [other for other in ended if _kind(other) != _kind(attempt)]
-        ended.insert(0, attempt)
+        ended.insert(0, remains)
         if len(self._ended_given[0]) > _MAX_ENDED_IN_GENERATION:
             self.rotate()
 

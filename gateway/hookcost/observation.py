@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(init=False)
 class Origin:
-    """Whom an observation is about.
+    """Whom an observation is about. Not to be changed.
 
     request_id:    the gateway's id of the request, the one that it gave to the engine.
     signature:     cost shape of the request.
@@ -21,6 +21,8 @@ class Origin:
     hard_limit_us: hook time of one step that trips at once; None: any.
     probe:         it runs in quarantine to find out whether its signature may come back.
     costly:        hook work is predicted for it (`HookCost.costly`); who asks for none is never blamed for any.
+
+    Made for every request that costs something; see `Features`.
     """
 
     request_id: str
@@ -28,10 +30,32 @@ class Origin:
     tenant: str
     pool: str
     replica: str
-    budget_us: float | None = None
-    hard_limit_us: float | None = None
-    probe: bool = False
-    costly: bool = True
+    budget_us: float | None
+    hard_limit_us: float | None
+    probe: bool
+    costly: bool
+
+    def __init__(
+        self,
+        request_id: str,
+        signature: str,
+        tenant: str,
+        pool: str,
+        replica: str,
+        budget_us: float | None = None,
+        hard_limit_us: float | None = None,
+        probe: bool = False,
+        costly: bool = True,
+    ) -> None:
+        self.request_id = request_id
+        self.signature = signature
+        self.tenant = tenant
+        self.pool = pool
+        self.replica = replica
+        self.budget_us = budget_us
+        self.hard_limit_us = hard_limit_us
+        self.probe = probe
+        self.costly = costly
 
 
 @dataclass(frozen=True, slots=True)
