@@ -87,18 +87,21 @@ class Measured:
     def abort(self, rid: str) -> None:
         httpx.post(f"{self.feed}/abort", json={"rid": rid}, timeout=30).raise_for_status()
 
-    def steps_during(self, calls: Sequence[Callable[[], object]], enough: int, most: int = 3) -> list[dict[str, Any]]:
-        """Decode steps of at least `most` sequences, while these calls run side by side."""
+    def steps_during(self, calls: Sequence[Callable[[], object]], enough: int, least: int) -> list[dict[str, Any]]:
+        """So many decode steps of at least `least` sequences, while these calls run side by side, again and again."""
         steps: list[dict[str, Any]] = []
+        together = threading.Thread(target=run_together, args=calls)
         with httpx.stream("GET", f"{self.feed}/steps?from=newest", timeout=60) as stream:
             lines = (json.loads(line) for line in stream.iter_lines())
             next(lines)
-            together = threading.Thread(target=run_together, args=calls)
             together.start()
             while len(steps) < enough:
-                line = next(lines)
-                if line["event"] == "step" and line["mode"] == "decode" and line["sequences"] >= most:
+                line = next(lines)  # one a second at least
+                if line["event"] == "step" and line["mode"] == "decode" and line["sequences"] >= least:
                     steps.append(line)
+                if not together.is_alive():
+                    together = threading.Thread(target=run_together, args=calls)
+                    together.start()
         together.join()
         return steps
 
