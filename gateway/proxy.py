@@ -141,7 +141,7 @@ class Proxy:
         self.end_attempt(call, attempt, outcome)
         replica = attempt.link.replica
         if outcome is Outcome.over_budget:
-            if self._quarantine.can_exile(attempt):
+            if call.costly and self._quarantine.can_exile(attempt):
                 self._quarantine.exile(exchange, call)
                 return
         elif outcome.is_worth_elsewhere and call.attempts < _MAX_ATTEMPTS:
@@ -210,6 +210,8 @@ class Proxy:
 
     def evict(self, signature: str) -> None:
         """A signature has tripped: nothing of it goes on where it harms others, nor waits to do so."""
+        if signature == _PASSED_THROUGH.signature:
+            return  # somebody quarantined it by hand: what asks for no generation has nothing to answer for
         self._quarantine.evict(signature)
         self._waiting.recall(signature)
 

@@ -85,8 +85,7 @@ class Quarantine:
         """Whether a request that has sent nothing yet may be run again in quarantine."""
         terms = attempt.link.terms
         return (
-            attempt.call.costly
-            and not terms.quarantine
+            not terms.quarantine
             and terms.on_trip == "rerun"
             and self._router.has_quarantine()
             and attempt.exchange.replayable

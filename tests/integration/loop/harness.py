@@ -232,11 +232,16 @@ async def serving(pools: Street) -> AsyncIterator[None]:
         yield
     except BaseException:
         # What a failed test left half done must not hide why it failed.
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
             task.cancel()
         with contextlib.suppress(Exception):
-            for each in members:
-                await each.stop()
+            async with asyncio.timeout(5):
+                await asyncio.gather(*left, return_exceptions=True)
+                for each in members:
+                    await each.stop()
+                for _ in range(20):
+                    await asyncio.sleep(0.001)  # transports close in turns of their own
         raise
     for each in members:
         await each.stop()
@@ -256,9 +261,10 @@ async def gateway(pools: Street, **config: Any) -> AsyncIterator[Stage]:
         yield running
     except BaseException:
         for client in running._clients:
-            client.close()
+            client.writer.transport.abort()
         with contextlib.suppress(Exception):
-            await running.gateway.close()
+            async with asyncio.timeout(5):
+                await running.gateway.close()
         raise
     await running.close()
 

@@ -154,10 +154,12 @@ async def blind(pace: Pace, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[St
     async with stage(pools, options=options) as on:
         streams = [await on.begin(stream=True) for _ in range(2)]
         readers = [asyncio.create_task(client.reader.read(1 << 30)) for client in streams]
-        yield on
-        for reader in readers:
-            reader.cancel()
-        await asyncio.gather(*readers, return_exceptions=True)
+        try:
+            yield on
+        finally:
+            for reader in readers:
+                reader.cancel()
+            await asyncio.gather(*readers, return_exceptions=True)
 
 
 async def take_turns(on: Stage, *together: dict[str, Any], rounds: int = 5, turn_s: float = 0.25) -> None:
@@ -175,7 +177,7 @@ async def take_turns(on: Stage, *together: dict[str, Any], rounds: int = 5, turn
 async def test_the_control_names_who_slows_all_others_down(monkeypatch: pytest.MonkeyPatch) -> None:
     pace = Pace(0.004, lambda pace: 0.015 * pace.running.get("@@", 0))
     async with blind(pace, monkeypatch) as on:
-        await take_turns(on, COSTLY, rounds=8)
+        await take_turns(on, COSTLY, rounds=40)
         assert on.barred == {on.signature(**COSTLY)}
         record = on.record(**COSTLY)
         assert record is not None

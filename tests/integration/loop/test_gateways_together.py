@@ -211,10 +211,13 @@ async def test_without_redis_nothing_is_probed_so_that_nothing_is_probed_twice(
         held = Held(b"", ANSWER)
         one.quarantine.answer = held
         await one.trip(**COSTLY)
+        deadline = time.monotonic() + 15
         while not one.trust.status()["probes"]:
-            (await one.begin(**COSTLY)).close()
+            assert time.monotonic() < deadline
+            await one.begin(**COSTLY)
             await asyncio.sleep(0.02)
         redis.kill()
+        held.finish.set()
         one.quarantine.answer = ok
         await until(lambda: not one.trust.status()["probes"])
         await until(lambda: not connected(one) and not connected(other))
@@ -237,7 +240,9 @@ async def test_a_probe_that_runs_when_redis_goes_is_the_only_one_when_it_is_back
         held = Held(b"", ANSWER)
         one.quarantine.answer = held
         running = []
+        deadline = time.monotonic() + 15
         while not one.trust.status()["probes"]:
+            assert time.monotonic() < deadline
             running.append(await one.begin(**COSTLY))
             await asyncio.sleep(0.02)
         if how == "killed":

@@ -275,10 +275,11 @@ async def test_what_runs_in_quarantine_is_left_alone() -> None:
         assert record.trips == 1
 
 
-async def test_by_hand_it_is_ended_as_after_a_trip() -> None:
+@pytest.mark.parametrize("extra", [COSTLY, {}], ids=["with hooks", "plain"])
+async def test_by_hand_it_is_ended_as_after_a_trip(extra: dict[str, Any]) -> None:
     async with stage() as on:
-        client = await began(on, Held(), **COSTLY)
-        on.trust.add(Kind.signature, on.signature(**COSTLY), author="kim", reason="bad news")
+        client = await began(on, Held(), **extra)
+        on.trust.add(Kind.signature, on.signature(**extra), author="kim", reason="bad news")
         answer = await client.response(b"POST")
         assert pool_of(answer) == "quarantine"
 
