@@ -83,11 +83,14 @@ class VllmTimers:
             self._recorder.forward(0.0, -us)
         return self.section(original, scheduler, scheduled, output, *args, **kwargs)
 
-    def section(self, original: Original, *args: Any, **kwargs: Any) -> Any:
+    def section(self, original: Original, scheduler: Any, scheduled: Any, *args: Any, **kwargs: Any) -> Any:
         """Around `Scheduler.get_grammar_bitmask`, and for `update`."""
+        if not scheduled.num_scheduled_tokens:
+            # The engine core goes round and round while all that it has is waiting for grammars: no step of anybody's.
+            return original(scheduler, scheduled, *args, **kwargs)
         start, first = _now(), len(self._recorder.hooks)
         try:
-            return original(*args, **kwargs)
+            return original(scheduler, scheduled, *args, **kwargs)
         finally:
             self._recorder.rest_of_section((_now() - start) * 1e6, first)
 

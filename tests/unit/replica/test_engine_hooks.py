@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from replica.recorder.judge import Verdict
-from replica.recorder.recorder import silent_recorder
+from replica.recorder.judge import Limits, Verdict
+from replica.recorder.recorder import StepRecorder, silent_recorder
 from replica.recorder.records import KIND_INDEX, HookKind, Limit
+from replica.recorder.ring import RingReader, RingWriter
 from replica.recorder.timing import shadow
 from replica.sglang.endings import Endings
 from replica.sglang.grammars import GrammarTimers
@@ -20,6 +21,7 @@ from replica.sglang.shares import output_shares, prompt_shares, token_shares
 from replica.vllm.endings import engine_ids
 from replica.vllm.plugin import Target as VllmTarget
 from replica.vllm.plugin import wrap
+from replica.vllm.timers import VllmTimers
 
 FILL = KIND_INDEX[HookKind.grammar_fill]
 
@@ -239,3 +241,21 @@ def test_functions_of_vllm_are_wrapped_once_and_missing_ones_named() -> None:
 )
 def test_ids_that_vllm_lengthens_are_found(rid: str, ids: list[str]) -> None:
     assert engine_ids({"chatcmpl-a-01234567": 1, "chatcmpl-ab-01234567": 2}, rid) == ids
+
+
+@pytest.mark.parametrize(("scheduled", "records"), [({}, 0), ({"a": 1}, 1)])
+def test_iterations_of_vllm_in_which_nothing_is_scheduled_leave_no_record(
+    scheduled: dict[str, int], records: int
+) -> None:
+    ring = RingWriter(1 << 16)
+    try:
+        recorder = StepRecorder(ring, Limits())
+        timers = VllmTimers(recorder, carry=False)
+        output = SimpleNamespace(num_scheduled_tokens=scheduled)
+        for _ in range(2):
+            recorder.step_begins()
+            timers.section(lambda *_: None, None, output)
+            timers.update(lambda *_: None, None, output, object())
+        assert len(RingReader(ring.fd).read().records) == records
+    finally:
+        ring.close()
