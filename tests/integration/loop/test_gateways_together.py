@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import gc
 import time
+import warnings
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,19 @@ from tests.integration.loop.test_probes import SOON
 from tests.integration.state.harness import RedisServer
 from tests.integration.wire.harness import Message, Served, until
 
+# The package redis leaves a connection to the garbage collector when it is cancelled while it connects.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
 KEEPING = ("--save", "3600 1000000")
 """Saves when it is stopped in good order, and at no other time."""
+
+
+@pytest.fixture(autouse=True)
+def no_garbage_is_left_to_other_tests() -> Iterator[None]:
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture

@@ -45,7 +45,8 @@ class Model:
     def judge(self, probe: dict[str, float], now: float) -> None:
         broke_off = "ended" in probe and not probe["answered"]
         seen = probe["steps"] > 0 or probe.get("watched", False)
-        if seen and not broke_off:
+        doubtful = probe["over"] * 2 >= probe["steps"] > 0
+        if seen and not doubtful and not broke_off:
             self.good += 1
         if self.good == 3:
             self.move(State.closed, now)
