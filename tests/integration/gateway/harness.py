@@ -269,6 +269,8 @@ async def house(
                 "replicas": [{"url": engine.url, "name": engine.name} for engine in members],
                 # One probe at the start; what happens after it is up to the data plane.
                 "health": {"interval_s": 600, "timeout_s": PATIENCE_S},
+                # These engines have none, and where one would be may be the port of something else.
+                "feed": "off",
                 **(options or {}).get(name, {}),
             }
             for name, members in pools.items()
