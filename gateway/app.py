@@ -5,7 +5,6 @@ import ssl
 import time
 from typing import cast
 
-import structlog
 from aiohttp import web
 
 from gateway.breaker.replica import ReplicaBreaker, ReplicaTransition
@@ -29,8 +28,6 @@ from gateway.tenant import Tenants
 from gateway.wire.limits import Limits, Timeouts
 from gateway.wire.server import Server
 from gateway.wire.upstream import Upstream
-
-log = structlog.get_logger("steplane")
 
 
 class Gateway:

@@ -6,7 +6,8 @@ runs. Decides nothing itself. One event loop; nothing here is waited for by a re
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import structlog
@@ -73,7 +74,7 @@ class Oversight:
         self.trust = Trust(policy, clock, wall, self._happened)
         self.store = store
         self.evict: Callable[[str], None] = _nobody
-        self.transitions: dict[tuple[str, str, str], int] = {}
+        self.transitions: Counter[tuple[str, str, str]] = Counter()
         """By kind of key, state before and after: for metrics."""
         self.steps: dict[str, StepTotals] = {}
         """By replica: for metrics."""
@@ -89,7 +90,7 @@ class Oversight:
         self._replicas = {each.replica.name: each for each in replicas}
         for kind in Kind:
             self.store.watch(kind.value, self._told)
-        self.store.watch_added(_COSTS, self._merge)
+        self.store.watch_added(_COSTS, self.book.merge)
         await self.store.start()  # waits for what is watched
         self._ticking = asyncio.create_task(self._tick(), name="oversight")
 
@@ -128,8 +129,7 @@ class Oversight:
                 after=transition.after.value,
                 reason=transition.reason,
             )
-            key = ("replica", transition.before.value, transition.after.value)
-            self.transitions[key] = self.transitions.get(key, 0) + 1
+            self.transitions["replica", transition.before.value, transition.after.value] += 1
         match transition.after:
             case ReplicaState.open:
                 replica.eject()
@@ -179,8 +179,7 @@ class Oversight:
     def _happened(self, transition: Transition) -> None:
         """Of the breaker: a signature or tenant changed its state."""
         record = transition.record
-        key = (record.kind.value, transition.before.value, record.state.value)
-        self.transitions[key] = self.transitions.get(key, 0) + 1
+        self.transitions[record.kind.value, transition.before.value, record.state.value] += 1
         if transition.publish is Publish.force:
             self.store.force(record.kind.value, record.key, record.to_bytes(), ttl_s=transition.ttl_s)
         elif transition.publish is Publish.advance:
@@ -197,9 +196,6 @@ class Oversight:
             log.error("record_unreadable", key=key, error=str(error))
             return
         self.trust.apply(version, record)
-
-    def _merge(self, signature: str, amounts: Mapping[str, float]) -> None:
-        self.book.merge(signature, amounts)
 
     async def _lease(
         self, probe: ProbeOffer, request_id: str, runs: Callable[[], bool], decided: Callable[[bool], None] | None

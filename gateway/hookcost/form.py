@@ -22,11 +22,11 @@ def form_of(body: bytes) -> tuple[bytes, int]:
         spelled = bytes(decode_body(body).messages)
         messages = decode_messages(spelled)
     except UNREADABLE:
-        return b"", -1
+        return NO_FORM
     prompt_bytes = 0
     for message in messages:
         if message.tools is not ABSENT:
-            return b"", -1
+            return NO_FORM
         prompt_bytes += text_bytes(message.content)
     # Wherever these bytes stand first, only this value there makes this key: had another body other messages at that
     # place, they could not begin with the whole of these.
