@@ -7,6 +7,7 @@ from gateway.call import Attempt, Call
 from gateway.routing.replica import Replica
 from gateway.routing.router import Decision, Rejection
 from gateway.wire.exchange import Exchange
+from gateway.wire.message import Reply
 
 
 class Desk(Protocol):
@@ -27,5 +28,5 @@ class Desk(Protocol):
     def end_attempt(self, call: Call, attempt: Attempt, outcome: Outcome) -> None:
         """An attempt is over: give back what was booked."""
 
-    def lines_of(self, decision: Decision) -> bytes:
-        """The response headers that say what was decided."""
+    def answer(self, exchange: Exchange, decision: Decision, reply: Reply) -> None:
+        """Answer for a pool that was chosen, with the headers that say so."""

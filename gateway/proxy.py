@@ -30,7 +30,7 @@ from gateway.tenant import Tenants
 from gateway.waitingroom import WaitingRoom
 from gateway.wire.exchange import Exchange, State
 from gateway.wire.failure import Failure, FailureKind
-from gateway.wire.message import HANDLER_FAILED, error_reply
+from gateway.wire.message import HANDLER_FAILED, Reply, error_reply
 
 log = structlog.get_logger("steplane.proxy")
 
@@ -115,8 +115,7 @@ class Proxy:
         door = door_of(exchange.head, self._tenants)
         if not (exchange.buffered and door.generates):
             if door.steers and self._refuses_control:
-                self._tally.refused(_STEERS.code)
-                exchange.reply(error_reply(403, _STEERS.message, _STEERS.code))
+                self._refuse(exchange, _STEERS)
                 return
             call = Call(RouteRequest(door.method, door.path, _PASSED_THROUGH), engine_id, "", costly=False)
             exchange.context = call
@@ -234,8 +233,7 @@ class Proxy:
     def _route(self, exchange: Exchange, door: Door, engine_id: str, classification: Classification) -> None:
         refusal = classification.refusal
         if refusal is not None:
-            self._tally.refused(refusal.code)
-            exchange.reply(error_reply(refusal.status, refusal.message, refusal.code, param=refusal.param))
+            self._refuse(exchange, refusal)
             return
         predicted = classification.cost
         costly = predicted is not FREE and predicted.costly
@@ -250,6 +248,11 @@ class Proxy:
         if signature in self._barred or tenant in self._barred_tenants:
             call.verdict = self._verdict_on(signature, tenant, predicted)
         self.route(exchange, call)
+
+    def _refuse(self, exchange: Exchange, refusal: Refusal) -> None:
+        """Answer with an error instead of routing."""
+        self._tally.refused(refusal.code)
+        exchange.reply(error_reply(refusal.status, refusal.message, refusal.code, param=refusal.param))
 
     def route(self, exchange: Exchange, call: Call, failure: Failure | None = None) -> None:
         """Route, or route again: a failed attempt may have changed which pools are available."""
@@ -290,7 +293,7 @@ class Proxy:
         assert decision is not None
         assert decision.pool is not None
         request_line = b"x-request-id: %b\r\n" % exchange.request_id
-        lines = b"%b%b%b" % (self.lines_of(decision), link.response_line, request_line)
+        lines = b"%b%b%b" % (self._lines_of(decision), link.response_line, request_line)
         attempt = Attempt(exchange, call, link, decision.pool, exchange.client.clock.at)
         call.attempt = attempt
         body: bytes | None = None
@@ -394,10 +397,15 @@ class Proxy:
     def _give_up(self, exchange: Exchange, failure: Failure) -> None:
         call: Call = exchange.context
         assert call.decision is not None
-        exchange.response_lines = b"x-request-id: %b\r\n%b" % (exchange.request_id, self.lines_of(call.decision))
-        exchange.reply(error_reply(failure.status, failure.detail, f"upstream_{failure.kind.value}"))
+        reply = error_reply(failure.status, failure.detail, f"upstream_{failure.kind.value}")
+        self.answer(exchange, call.decision, reply)
 
-    def lines_of(self, decision: Decision) -> bytes:
+    def answer(self, exchange: Exchange, decision: Decision, reply: Reply) -> None:
+        """Answer for a pool that was chosen, with the headers that say so."""
+        exchange.response_lines = b"x-request-id: %b\r\n%b" % (exchange.request_id, self._lines_of(decision))
+        exchange.reply(reply)
+
+    def _lines_of(self, decision: Decision) -> bytes:
         """The response headers that say what was decided."""
         lines = self._decision_lines.get(decision)
         if lines is None:

@@ -136,9 +136,7 @@ class Quarantine:
         assert decision.pool is not None
         self._tally.quarantined[decision.pool.name, "refused"] += 1
         call.decision = decision
-        lines = self._desk.lines_of(decision)
-        exchange.response_lines = b"x-request-id: %b\r\n%b" % (exchange.request_id, lines)
-        exchange.reply(_reply(call.verdict))
+        self._desk.answer(exchange, decision, _reply(call.verdict))
 
 
 def _reply(verdict: Verdict | None) -> Reply:
