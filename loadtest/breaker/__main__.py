@@ -20,8 +20,9 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from loadtest.breaker.site import Gateway, free_port, gateway, reads_feeds, redis_server, simulator
+from loadtest.breaker.site import Gateway, gateway, reads_feeds, redis_server, simulator
 from loadtest.breaker.steps import StepReader
+from loadtest.wire.rounds import free_port
 
 BUDGET_US = 1000.0
 GOAL_MS = {"one gateway": 100.0, "another gateway, by Redis": 250.0}

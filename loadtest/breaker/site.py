@@ -15,9 +15,10 @@ from pathlib import Path
 
 import aiohttp
 
+from loadtest.wire.process import stop
+from loadtest.wire.rounds import free_port
+
 _READY_WITHIN_S = 120.0
-_STOP_S = 15.0
-_FEED_ABOVE = 1000
 
 
 class SiteError(Exception):
@@ -33,38 +34,36 @@ class Gateway:
     log: Path
 
 
-def free_port(*, below_a_free_one: bool = False) -> int:
-    """A port that nobody listens on; with `below_a_free_one` the one for a step feed above it is free, too."""
+def feed_port(replica_port: int) -> int:
+    """Where the step feed of a replica listens."""
+    return replica_port + 1000
+
+
+def port_below_a_free_one() -> int:
+    """A free port, with room for a replica's step feed above it."""
     while True:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port: int = listener.getsockname()[1]
-            if not below_a_free_one:
-                return port
-            with contextlib.suppress(OSError, OverflowError), socket.create_server(("127.0.0.1", port + _FEED_ABOVE)):
-                return port
+        port = free_port()
+        with contextlib.suppress(OSError, OverflowError), socket.create_server(("127.0.0.1", feed_port(port))):
+            return port
 
 
 @contextlib.contextmanager
 def process(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A child whose output goes to `log`, ended with the context."""
     with log.open("wb") as output:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
     try:
         yield child
     finally:
-        if child.poll() is None:
-            child.terminate()
-            try:
-                child.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                child.kill()
-        child.wait()
+        stop(child)
 
 
 @contextlib.asynccontextmanager
 async def simulator(name: str, folder: Path, *arguments: str) -> AsyncIterator[str]:
     """A simulated replica with its step feed; gives its URL."""
-    port = free_port(below_a_free_one=True)
+    port = port_below_a_free_one()
     command = [sys.executable, "-m", "replica.simulator", "--port", str(port), "--name", name, "--feed", "auto"]
     log = folder / f"{name}.log"
     with process([*command, *arguments], log) as child:

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-_FEED_ABOVE = 1000
+from loadtest.breaker.site import feed_port
+
 _STARVED = 0.5
 """A step whose thread had the CPU for less than this share of its hooks was starved: its figures are nobody's."""
 
@@ -39,7 +40,7 @@ class StepReader:
     def __init__(self, replica_url: str) -> None:
         port = urlsplit(replica_url).port
         assert port is not None
-        self._url = f"http://127.0.0.1:{port + _FEED_ABOVE}/steps?from=newest"
+        self._url = f"http://127.0.0.1:{feed_port(port)}/steps?from=newest"
         self.requests: defaultdict[str, RequestSteps] = defaultdict(RequestSteps)
         self.step_us: list[float] = []
         self._task: asyncio.Task[None] | None = None
