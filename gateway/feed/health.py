@@ -18,6 +18,8 @@ from typing import Protocol
 import aiohttp
 import structlog
 
+from gateway.feed.session import open_session
+
 _PROBE_EJECTED_S = 0.25
 """A replica that is down is asked at least this often, so that it is back well within a second of its restart."""
 
@@ -130,11 +132,7 @@ class HealthMonitor:
 
     async def start(self) -> None:
         """Begin probing; returns at once."""
-        # A new connection for each probe: it tests that the replica still accepts, and no keep-alive can go stale.
-        connector = aiohttp.TCPConnector(limit=0, force_close=True)
-        self._session = aiohttp.ClientSession(
-            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), headers={"user-agent": "steplane-health"}
-        )
+        self._session = open_session("health")
         self._tasks = [
             asyncio.create_task(self._watch(self._session, watch), name=f"health of {watch.target.name}")
             for watch in self._watches.values()

@@ -24,6 +24,7 @@ from gateway.feed.attribution import Attribution, Observer
 from gateway.feed.itl import Attempt, ReplicaItl
 from gateway.feed.running import Running, RunningRequests
 from gateway.feed.scrape import EngineMetrics, Scraper
+from gateway.feed.session import open_session
 from gateway.feed.sources import ReplicaProgress, Source, SourceStatus
 from gateway.feed.stepfeed import Patience, StepFeed
 from gateway.feed.target import Target
@@ -89,11 +90,7 @@ class Senses:
 
     async def start(self, targets: Iterable[Target]) -> None:
         """Begin to sense; returns at once."""
-        # A connection for each replica at most, and none that is older than what it is used for.
-        connector = aiohttp.TCPConnector(limit=0, force_close=True)
-        self._session = aiohttp.ClientSession(
-            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), headers={"user-agent": "steplane-feed"}
-        )
+        self._session = open_session("feed")
         self._ticking = asyncio.create_task(self._tick(), name="senses")
         self.update(targets)
 
