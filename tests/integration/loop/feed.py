@@ -118,7 +118,8 @@ class Feed:
 
     def _write(self, data: bytes) -> None:
         for writer in self._readers:
-            writer.write(b"%x\r\n%b\r\n" % (len(data), data))
+            if not writer.is_closing():
+                writer.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

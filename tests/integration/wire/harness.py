@@ -113,7 +113,11 @@ class Peer:
         self.writer = writer
 
     async def send(self, data: bytes) -> None:
-        self.writer.write(data)
+        """Raises ConnectionError if the other side is gone."""
+        try:
+            self.writer.write(data)
+        except RuntimeError as error:  # uvloop's word for a connection that is closed
+            raise ConnectionResetError(str(error)) from error
         async with asyncio.timeout(PATIENCE_S):
             await self.writer.drain()
 
@@ -231,7 +235,8 @@ class ScriptedUpstream:
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass  # the gateway closed the connection, as it may at any time
         except BaseException as error:
-            self._errors.append(error)
+            if not isinstance(error, RuntimeError) or "handler is closed" not in str(error):  # uvloop's words for it
+                self._errors.append(error)
         finally:
             self._running.discard(task)
             self._writers.discard(writer)
@@ -245,6 +250,7 @@ class ScriptedUpstream:
         for task in list(self._running):
             task.cancel()
         await until(lambda: not self._running)
+        await self._server.wait_closed()
         for error in self._errors:
             raise error
 

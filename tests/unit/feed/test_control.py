@@ -78,7 +78,7 @@ def bombed(plain: int, suspects: list[str]) -> float:
 def test_a_signature_that_slows_plain_streams_whenever_it_runs_is_blamed_with_its_excess(seed: int) -> None:
     street = Street(seed, bombed)
     street.plain(6)
-    for _ in range(3):
+    for _ in range(5):
         street.runs(3)
         street.begins(BOMB)
         street.runs(4)
@@ -94,7 +94,7 @@ def test_a_signature_that_slows_plain_streams_whenever_it_runs_is_blamed_with_it
 def test_several_requests_of_one_signature_share_the_blame() -> None:
     street = Street(1, bombed)
     street.plain(6)
-    for _ in range(3):
+    for _ in range(5):
         street.runs(3)
         street.begins(BOMB)
         street.begins(BOMB)
@@ -159,15 +159,16 @@ def test_who_runs_beside_another_suspect_is_not_blamed_for_what_that_one_does(se
     assert street.blamed == set()
 
 
-def test_one_slow_time_is_a_coincidence_and_two_are_not() -> None:
+def test_three_slow_times_are_a_coincidence_and_four_are_not() -> None:
     street = Street(3, bombed)
     street.plain(6)
+    for _ in range(3):
+        street.runs(3)
+        street.begins(BOMB)
+        street.runs(10)
+        street.ends(BOMB)
     street.runs(3)
-    street.begins(BOMB)
-    street.runs(30)
     assert street.blamed == set()
-    street.ends(BOMB)
-    street.runs(3)
     street.begins(BOMB)
     street.runs(4)
     assert street.blamed == {BOMB}
