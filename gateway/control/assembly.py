@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 from gateway.control.config import Config, PoolConfig
 from gateway.feed.target import Target
-from gateway.routing.pool import Pool, Reject, Spill
+from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
 from gateway.routing.router import Router
 from gateway.routing.rule import compile_rule
+from gateway.routing.settings import Reject, Spill
 from gateway.state.memory import MemoryStore
 from gateway.state.store import Store
 

@@ -6,14 +6,16 @@ available is said here and acted on by the router.
 Hot. Replicas are found by load: for each number of exchanges in flight there is a set of the available replicas that
 have so many, an int with a bit for each. The least loaded is a bit of the lowest set, found without looking at any
 other: 0.4 µs among 1 replica and among 1,000 (a loop over them took 0.3 and 58). So `in_flight` changes by `book` and
-`release` alone.
+`release` alone. A pool with a balancer asks that instead, and looks at every replica.
 """
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 
+from gateway.routing.balance.ask import Ask
+from gateway.routing.balance.balancer import Balancer, Plan
 from gateway.routing.replica import Replica
+from gateway.routing.settings import PoolSettings, Reject, Spill
 
 _MOST_LOOKS = 32
 """How many replicas are asked whether a request fits. The rest have as many exchanges in flight or more: something
@@ -21,20 +23,6 @@ runs on each of them, so a request that waits hears of their room when that is r
 
 _ROUNDING_US = 1e-6
 """What sums of step costs may be off after many additions and subtractions."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reject:
-    """Answer 503 while no replica is available; the client is told to come back after `retry_after_s`."""
-
-    retry_after_s: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Spill:
-    """Send the requests to another pool while no replica is available."""
-
-    pool: str
 
 
 _REJECT = Reject()
@@ -51,13 +39,21 @@ class Pool:
     on_room:        called with a replica that can take more than before: one that came up, or was relieved while
                     requests wait. on_empty: called when the last available replica has gone. Both belong to the queue.
     on_trial:       called with a replica when a trial request of its breaker was sent to it.
+    balancer:       chooses in `admit_for`; None: it is not to be called, `admit` takes the least loaded.
+
+    A replica belongs to one pool for its life. Its place among the bits is its own until it is removed.
     """
 
     __slots__ = (
         "_available",
+        "_free",
         "_levels",
         "_lowest",
         "_next",
+        "_plan",
+        "_ready",
+        "_slots",
+        "balancer",
         "max_in_flight",
         "max_structured",
         "name",
@@ -79,6 +75,7 @@ class Pool:
         *,
         max_in_flight: int = 0,
         max_structured: int = 0,
+        balance: Plan | None = None,
     ) -> None:
         self.name = name
         self.replicas = replicas
@@ -90,16 +87,49 @@ class Pool:
         self.on_room: Callable[[Replica], None] | None = None
         self.on_empty: Callable[[], None] | None = None
         self.on_trial: Callable[[Replica], None] | None = None
+        self.balancer: Balancer | None = None if balance is None else balance.build()
+        self._plan = balance
         self._available = 0
         self._levels: list[int] = [0]
         self._lowest = 0
         self._next = 0
-        for at, replica in enumerate(replicas):
-            replica.at = at
-            replica.bit = 1 << at
-            replica.watch(self._changed)
-            if replica.available:
-                self._enter(replica)
+        self._slots: list[Replica] = []
+        """By place. One that was removed stands there until another takes its place, with no bit in any level."""
+        self._free: list[int] = []
+        self._ready: list[Replica] | None = None
+        for replica in replicas:
+            self._place(replica)
+
+    def add(self, replica: Replica) -> None:
+        """One more replica, which may take what waits. Raises ValueError where it is, or was, in a pool."""
+        self._place(replica)
+        self.replicas = (*self.replicas, replica)
+        if replica.available and self.waiting and self.on_room is not None:
+            self.on_room(replica)
+
+    def remove(self, replica: Replica) -> None:
+        """Nothing new goes to a replica, for good; what runs there is released as ever.
+
+        Raises ValueError where it is not of this pool.
+        """
+        if replica not in self.replicas:
+            raise ValueError(f"replica {replica.name!r} is not in pool {self.name!r}")
+        self.replicas = tuple([each for each in self.replicas if each is not replica])
+        replica.retire()
+        self._free.append(replica.at)
+
+    def reconfigure(self, settings: PoolSettings) -> None:
+        """Change what the configuration says while requests run; what has been admitted stays.
+
+        A balancer whose plan stays the same goes on, with all that it remembers.
+        """
+        self.when_unavailable = settings.when_unavailable
+        self.max_in_flight = settings.max_in_flight
+        self.max_structured = settings.max_structured
+        if settings.balance != self._plan:
+            self._plan = settings.balance
+            self.balancer = None if settings.balance is None else settings.balance.build()
+        self.set_step_budget(settings.step_budget_us)
 
     def is_available(self) -> bool:
         """Whether any replica may be picked now."""
@@ -134,13 +164,30 @@ class Pool:
             at = self._next + (ahead & -ahead).bit_length() - 1
         else:
             at = (bits & -bits).bit_length() - 1
-        replica = self.replicas[at]
+        replica = self._slots[at]
         if excluded or not self.fits(replica, step_us, structured):
             found = self.find(step_us, structured, excluded)
             if found is None:
                 return None
             replica = found
         self._next = replica.at + 1
+        self.book(replica, step_us, structured)
+        return replica
+
+    def admit_for(
+        self, ask: Ask, step_us: float = 0.0, structured: bool = False, excluded: Collection[Replica] = ()
+    ) -> Replica | None:
+        """The same, on the replica that the pool's balancer chooses for `ask` among those where the request fits."""
+        balancer = self.balancer
+        if not self._available or (step_us > 0.0 and self.waiting):
+            return None
+        candidates = [
+            each for each in self._available_now() if each not in excluded and self.fits(each, step_us, structured)
+        ]
+        if not candidates:
+            return None
+        assert balancer is not None
+        replica = balancer.choose(ask, self.replicas, candidates)
         self.book(replica, step_us, structured)
         return replica
 
@@ -157,7 +204,7 @@ class Pool:
                 bit = ahead & -ahead
                 bits ^= bit
                 unseen -= 1
-                replica = self.replicas[bit.bit_length() - 1]
+                replica = self._slots[bit.bit_length() - 1]
                 if replica in excluded:
                     continue
                 if self.fits(replica, step_us, structured):
@@ -238,6 +285,27 @@ class Pool:
                 if self.waiting and replica.available:
                     self.on_room(replica)
 
+    def _place(self, replica: Replica) -> None:
+        """Give a replica a place, and count it if it is available. Raises ValueError where it has one."""
+        replica.watch(self._changed)
+        if self._free:
+            at = self._free.pop()
+            self._slots[at] = replica
+        else:
+            at = len(self._slots)
+            self._slots.append(replica)
+        replica.at = at
+        replica.bit = 1 << at
+        if replica.available:
+            self._enter(replica)
+
+    def _available_now(self) -> list[Replica]:
+        """The available replicas in their order; kept until one comes or goes."""
+        ready = self._ready
+        if ready is None:
+            ready = self._ready = [each for each in self.replicas if each.available]
+        return ready
+
     def _took_trial(self, replica: Replica) -> None:
         replica.take_trial()
         if self.on_trial is not None:
@@ -254,6 +322,7 @@ class Pool:
                 self.on_empty()
 
     def _enter(self, replica: Replica) -> None:
+        self._ready = None
         level = replica.in_flight
         levels = self._levels
         while len(levels) <= level:
@@ -264,6 +333,7 @@ class Pool:
         self._available += 1
 
     def _leave(self, replica: Replica) -> None:
+        self._ready = None
         self._levels[replica.in_flight] ^= replica.bit
         self._available -= 1
         if self._available:

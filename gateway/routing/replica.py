@@ -1,8 +1,9 @@
 """One engine server behind the gateway, as the choice of a replica sees it.
 
-Owns no connection and does no checking. Whether it may be picked has two independent causes: the health monitor says
-whether it is up (`set_healthy`), the replica breaker whether it is trusted (`eject`, `try_out`, `readmit`). What runs
-on it is counted by its pool alone. A plain class: compiled, its `__init__` takes half the time of a dataclass's.
+Owns no connection and does no checking. Whether it may be picked has independent causes: the health monitor says
+whether it is up (`set_healthy`), the replica breaker whether it is trusted (`eject`, `try_out`, `readmit`), a person
+whether it is to run empty (`drain`, `undrain`). What runs on it is counted by its pool alone. A plain class: compiled,
+its `__init__` takes half the time of a dataclass's.
 """
 
 from collections.abc import Callable
@@ -15,8 +16,9 @@ class Replica:
     url:         `http://host:port`, without a trailing slash.
     engine:      `sglang`, `vllm` or `other`.
     pool:        name of the pool that it belongs to.
-    available:   may be picked. Derived: up, not ejected, and if on trial, with a trial left.
+    available:   may be picked. Derived: up, not draining, not ejected, and if on trial, with a trial left.
     healthy:     its health checks say that it is up.
+    draining:    what runs there is finished, and nothing new is sent there. retired: it has left its pool for good.
     ejected:     its breaker is open.
     on_trial:    its breaker is half-open; `trials_left` more requests may be sent to it.
     in_flight:   exchanges that run on it now.
@@ -33,6 +35,7 @@ class Replica:
         "bit",
         "booked",
         "booked_us",
+        "draining",
         "ejected",
         "engine",
         "healthy",
@@ -43,6 +46,7 @@ class Replica:
         "pool",
         "port",
         "reserved",
+        "retired",
         "structured",
         "tls",
         "trials_left",
@@ -69,6 +73,7 @@ class Replica:
         self.engine = engine
         self.pool = pool
         self.available = self.healthy = available
+        self.draining = self.retired = False
         self.ejected = False
         self.on_trial = False
         self.trials_left = 0
@@ -95,6 +100,21 @@ class Replica:
         self.healthy = healthy
         self._derive()
 
+    def drain(self) -> None:
+        """Send nothing new there; what runs there is finished."""
+        self.draining = True
+        self._derive()
+
+    def undrain(self) -> None:
+        """Send requests there again."""
+        self.draining = False
+        self._derive()
+
+    def retire(self) -> None:
+        """It leaves its pool and does not come back. For its pool."""
+        self.retired = True
+        self._derive()
+
     def eject(self) -> None:
         """The breaker opened: no request goes there."""
         self.ejected, self.on_trial, self.trials_left = True, False, 0
@@ -117,7 +137,13 @@ class Replica:
             self._derive()
 
     def _derive(self) -> None:
-        available = self.healthy and not self.ejected and (not self.on_trial or self.trials_left > 0)
+        available = (
+            self.healthy
+            and not self.draining
+            and not self.retired
+            and not self.ejected
+            and (not self.on_trial or self.trials_left > 0)
+        )
         if available is not self.available:
             self.available = available
             if self._on_change is not None:

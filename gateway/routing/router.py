@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gateway.routing.expression import all_of, compile_first_match
-from gateway.routing.pool import Pool, Reject, Spill
+from gateway.routing.pool import Pool
 from gateway.routing.request import RouteRequest
 from gateway.routing.rule import Rule
+from gateway.routing.settings import Reject, Spill
 
 DEFAULT_RULE = "default"
 """Name of the rule that takes what no other rule took."""

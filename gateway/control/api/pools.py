@@ -8,8 +8,9 @@ from aiohttp import web
 
 from gateway.control.api.reply import json_reply, rounded
 from gateway.control.context import AdminContext
-from gateway.routing.pool import Pool, Reject
+from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
+from gateway.routing.settings import Reject
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from gateway.control.config import Config, load_config, parse_config
 from gateway.control.network import Address
 from gateway.control.problem import ConfigError
 from gateway.control.shipped import shipped_file
-from gateway.routing.pool import Reject, Spill
+from gateway.routing.settings import Reject, Spill
 from gateway.routing.variables import VARIABLES
 
 SMALLEST = """

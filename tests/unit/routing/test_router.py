@@ -4,11 +4,12 @@ import pytest
 
 from gateway.hookcost import Grammar
 from gateway.routing.explanation import ConditionVerdict, RuleVerdict, explain_rules
-from gateway.routing.pool import Pool, Reject, Spill
+from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
 from gateway.routing.request import RouteRequest
 from gateway.routing.router import Router
 from gateway.routing.rule import Rule, compile_rule
+from gateway.routing.settings import Reject, Spill
 
 MakeRequest = Callable[..., RouteRequest]
 
