@@ -16,6 +16,7 @@ ROOMS: dict[str, frozenset[str]] = {
     "gateway.wire": frozenset(),
     "gateway.hookcost": frozenset(),
     "gateway.state": frozenset(),
+    "gateway.tenants": frozenset(),
     "gateway.routing": frozenset({"gateway.hookcost"}),
     "gateway.breaker": frozenset({"gateway.hookcost"}),
     "gateway.feed": frozenset({"gateway.hookcost", "gateway.state"}),
