@@ -208,3 +208,23 @@ def release_from_quarantine(
     from gateway.cli.quarantine import release
 
     release(admin, key, reason, author, tenant=tenant, as_json=as_json)
+
+
+key_app = typer.Typer(help="API keys of tenants.", no_args_is_help=True)
+app.add_typer(key_app, name="key")
+
+
+@key_app.command("new")
+def new_key() -> None:
+    """Make a key; only its digest goes into the configuration."""
+    from gateway.cli.key import new
+
+    new()
+
+
+@key_app.command("hash")
+def hash_key() -> None:
+    """Print the digest of the key on stdin."""
+    from gateway.cli.key import show_digest
+
+    show_digest()

@@ -4,13 +4,17 @@ Other gateways spend from the same limits: what is used here is collected under 
 they have used is charged here, a second or so later. Nothing is asked of anybody while a request waits.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 
 from gateway.tenants.allowance import Allowance, Resource
 from gateway.tenants.keys import bare, digest
 from gateway.tenants.profile import Profile
 
+KEY_KIND = "tenant_key"
+"""Records of the store that give a key to a tenant: under its digest the tenant's name, nothing if it was taken back."""
+SPENT_KIND = "spent"
+"""Counters of the store in which gateways tell each other what was used."""
 _KEY_HEADERS = (b"authorization", b"x-api-key")
 _LONGEST_NAME = 128
 _MOST_UNNAMED = 10_000
@@ -113,7 +117,23 @@ class Register:
         else:
             self._stored_keys.pop(key_digest, None)
 
+    def stored_owner(self, key_digest: str) -> str | None:
+        """Whose a shared key is."""
+        return self._stored_keys.get(key_digest)
+
+    def key_counts(self) -> Counter[str]:
+        """How many keys each tenant holds."""
+        return Counter([*self._keys.values(), *self._stored_keys.values()])
+
     # --- what it may do
+
+    def is_named(self, tenant: str) -> bool:
+        """Whether the configuration names it."""
+        return tenant in self._named
+
+    def names(self) -> list[str]:
+        """The named tenants, and the others that were seen and are limited."""
+        return [*self._named, *(name for name in self._allowances if name not in self._named)]
 
     def profile(self, tenant: str) -> Profile:
         """The rights of a tenant."""
@@ -132,6 +152,10 @@ class Register:
         else:
             self._allowances.move_to_end(tenant)
         return allowance
+
+    def known_allowance(self, tenant: str) -> Allowance | None:
+        """Its allowance if it has used any of it; asking makes none."""
+        return self._allowances.get(tenant)
 
     def used(self, tenant: str, resource: Resource, amount: float) -> None:
         """Note for the other gateways what was taken here; `Allowance` is told by whoever takes."""
