@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gateway.control.document import Document, Location
-from gateway.control.problem import Problem, shown
+from gateway.control.problem import Problem, in_order, shown
 from gateway.routing.conditions import ConditionError, compile_condition
 from gateway.routing.router import DEFAULT_RULE
 
@@ -20,11 +20,7 @@ def cross_check(config: "Config", document: Document) -> tuple[list[Problem], li
     errors = [*_pool_names(config, document), *_spill_cycles(config, document), *_listeners(config, document)]
     errors += [*_replicas(config, document), *_rules(config, document)]
     warnings = [*_unreachable_rules(config, document), *_unused_pools(config, document)]
-    return _in_order(errors), _in_order(warnings)
-
-
-def _in_order(problems: list[Problem]) -> list[Problem]:
-    return sorted(problems, key=lambda problem: (problem.line, problem.column))
+    return in_order(errors), in_order(warnings)
 
 
 def _pool_references(config: "Config") -> Iterator[tuple[Location, str]]:

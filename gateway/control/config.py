@@ -4,7 +4,8 @@ Owns the shape of each part. What one part demands of another is checks.py; turn
 assembly.py. All durations end in `_s` (seconds), all sizes in `_bytes`.
 """
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,12 +27,13 @@ from gateway.control.breakerconfig import (
 )
 from gateway.control.checks import cross_check
 from gateway.control.classifier import check_classifier
-from gateway.control.document import Document, parse_document, read_document
+from gateway.control.document import Document, parse_document
+from gateway.control.includes import join_includes, read_with_includes
 from gateway.control.network import Address, AddressError, Origin, parse_address, parse_origin
 from gateway.control.part import Count, Micros, Millis, Name, Part, Seconds, Size
-from gateway.control.problem import ConfigError, Problem
+from gateway.control.problem import ConfigError, Problem, in_order
 from gateway.control.stateconfig import StateConfig
-from gateway.control.validation import HEADER_PATTERN, PATH_PATTERN, custom_error, to_problem
+from gateway.control.validation import HEADER_PATTERN, PATH_PATTERN, custom_error, to_problem, validate
 
 
 def _parsed(parse: Callable[[object], Address | Origin]) -> BeforeValidator:
@@ -202,9 +204,11 @@ class HookCostConfig(Part):
 class Config(Part):
     """A whole configuration, checked. `warnings` are findings that do not keep it from being used.
 
+    include:       files that are merged into this one, by name or pattern, relative to it; includes.py says how.
     control_paths: what is done with requests that would steer an engine (`/abort_request`, `/flush_cache`, …).
     """
 
+    include: list[str] = Field(default_factory=list)
     listen: ListenAddress = Address("127.0.0.1", 8080)
     admin: AdminConfig = AdminConfig()
     default_pool: str
@@ -220,6 +224,7 @@ class Config(Part):
 
     _warnings: tuple[Problem, ...] = PrivateAttr(())
     _folder: Path = PrivateAttr(Path())
+    _files: tuple[str, ...] = PrivateAttr(())
 
     @property
     def quarantine_pool(self) -> str | None:
@@ -235,31 +240,41 @@ class Config(Part):
         return self._folder
 
     @property
+    def files(self) -> tuple[str, ...]:
+        """What it was read from: the file that was asked for, what that includes, and secrets from files."""
+        return self._files
+
+    @property
     def warnings(self) -> tuple[Problem, ...]:
         """Findings that deserve a look: rules that never match, pools that nothing uses."""
         return self._warnings
 
 
-def load_config(path: Path | str) -> Config:
-    """Read and check a configuration file. Raises ConfigError with everything that is wrong."""
-    return _config(read_document(Path(path)), Path(path).parent)
+def load_config(path: Path | str, variables: Mapping[str, str] = os.environ) -> Config:
+    """Read and check a configuration file and what it includes. Raises ConfigError with everything that is wrong.
+
+    variables: what `${NAME}` stands for in it.
+    """
+    return check_config(read_with_includes(Path(path), variables), Path(path).parent)
 
 
-def parse_config(text: str, file: str = "<text>") -> Config:
+def parse_config(text: str, file: str = "<text>", variables: Mapping[str, str] = os.environ) -> Config:
     """Check a configuration given as text. Raises ConfigError; `file` is what its problems name."""
-    return _config(parse_document(file, text), Path())
+    return check_config(join_includes(parse_document(file, text, variables), Path(file), variables), Path())
 
 
-def _config(document: Document, folder: Path) -> Config:
+def check_config(document: Document, folder: Path) -> Config:
+    """The configuration that a document is. Raises ConfigError. `folder`: where files that it names are looked for."""
     try:
-        config = Config.model_validate(document.data)
+        config = validate(Config, document)
     except ValidationError as error:
         problems = [to_problem(Config, document, details) for details in error.errors(include_url=False)]
-        raise ConfigError(sorted(problems, key=lambda problem: (problem.line, problem.column))) from None
+        raise ConfigError(in_order(problems)) from None
     errors, warnings = cross_check(config, document)
     errors += check_classifier(config.hookcost, folder, document)
     if errors:
         raise ConfigError(errors)
     config._warnings = tuple(warnings)
     config._folder = folder
+    config._files = document.files
     return config

@@ -3,7 +3,7 @@
 Knows no file format and no rule; it only says how a finding reads.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _LONGEST_VALUE = 60
@@ -38,6 +38,11 @@ class Problem:
         found = f", found {self.found}" if self.found is not None else ""
         hint = f" ({self.hint})" if self.hint else ""
         return f"{key}expected {self.expected}{found}{hint}"
+
+
+def in_order(problems: Iterable[Problem]) -> list[Problem]:
+    """In the order of the files, as somebody goes through them."""
+    return sorted(problems, key=lambda problem: (problem.file, problem.line, problem.column))
 
 
 class ConfigError(Exception):

@@ -3,11 +3,11 @@
 Knows no particular key of the configuration, only how models and their errors are built.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from gateway.control.document import Document, Location
@@ -42,9 +42,50 @@ _EXPECTED_BY_PATTERN: Mapping[str, str] = {
 }
 
 
+_CONVERSIONS: Mapping[str, Callable[[str], object]] = {
+    "int_type": int,
+    "float_type": float,
+    "bool_type": {"true": True, "false": False}.__getitem__,
+}
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
 def custom_error(expected: str, hint: str | None = None) -> PydanticCustomError:
     """What a validator of ours raises: `expected` and `hint` go into the problem as they are."""
     return PydanticCustomError("custom", "{expected}", {"expected": expected, "hint": hint})
+
+
+def validate(model: type[Model], document: Document) -> Model:
+    """The model of a document. Raises ValidationError.
+
+    What a variable holds is text, unless its key wants a number or a truth value: the key decides, not the text, so
+    that a password of digits stays one.
+    """
+    try:
+        return model.model_validate(document.data)
+    except ValidationError as error:
+        converted = [_convert(document, details) for details in error.errors(include_url=False)]
+        if True not in converted:
+            raise
+    return model.model_validate(document.data)
+
+
+def _convert(document: Document, error: ErrorDetails) -> bool:
+    """Put what the key wants in the place of a variable's text. False: it is no such text."""
+    location, text = error["loc"], error["input"]
+    convert = _CONVERSIONS.get(error["type"])
+    if convert is None or not isinstance(text, str) or location not in document.origins:
+        return False
+    try:
+        value = convert(text)
+    except (ValueError, KeyError):
+        return False
+    holder: Any = document.data
+    for step in location[:-1]:
+        holder = holder[step]
+    holder[location[-1]] = value
+    return True
 
 
 def to_problem(model: type[BaseModel], document: Document, error: ErrorDetails) -> Problem:

@@ -85,7 +85,7 @@ def test_the_example_shows_every_key_with_its_default_unless_it_says_otherwise()
         ("admin:", "f.yaml:1:7: admin: expected a mapping of keys to values, found nothing"),
         (
             "limit: {}",
-            "f.yaml:1:1: limit: expected one of listen, admin, default_pool, limits, timeouts, hookcost, "
+            "f.yaml:1:1: limit: expected one of include, listen, admin, default_pool, limits, timeouts, hookcost, "
             "breaker, tenants, control_paths, state, pools, rules, found an unknown key (did you mean limits?)",
         ),
         (
