@@ -73,7 +73,7 @@ def test_a_finding_names_the_file_and_line_where_it_stands(folder: Path) -> None
             replicas__1="pools: {a: {replicas: [http://h:2]}}\n",
             rules="rules:\n  - {name: second, pool: a}\n  - {name: third, pool: none, when: {n: '>x'}}\n",
         )
-    ] == ["rules.yaml:3:25: rules[2].pool", "rules.yaml:3:44: rules[2].when.n"]
+    ] == ["rules.yaml:3:25: rules[2].pool", "rules.yaml:3:41: rules[2].when.n"]
 
 
 def test_an_include_may_include_by_its_own_folder(folder: Path) -> None:
