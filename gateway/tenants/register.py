@@ -12,7 +12,7 @@ from gateway.tenants.keys import bare, digest
 from gateway.tenants.profile import Profile
 
 KEY_KIND = "tenant_key"
-"""Records of the store that give a key to a tenant: under its digest the tenant's name, nothing if it was taken back."""
+"""Records of the store: under the digest of a key, whose it is; nothing if it was taken back."""
 SPENT_KIND = "spent"
 """Counters of the store in which gateways tell each other what was used."""
 _KEY_HEADERS = (b"authorization", b"x-api-key")
