@@ -103,7 +103,7 @@ class Door:
 class Call:
     """One request.
 
-    engine_id:    the id that the engine is given, where it takes one.
+    engine_id:    the id that engines are given, where they take one.
     costly:       it asks for hook work. What every request costs is no reason to make one wait.
     step_us, structured: what is booked on the replica that it runs on.
     verdict:      why it may not go where the rules say, else None. exiled: it goes to quarantine for what it has done.
@@ -162,18 +162,34 @@ class Call:
 class Attempt:
     """A request on one replica; a `feed.Running`.
 
-    given:   the ids that its client chose, if the engine knows it by them and not by `Call.engine_id`.
-    watched: the replica had a step feed when it began.
-    gaps:    where the chunks of its stream are told to, else None.
+    engine_id: the id that this engine is given, where it takes one: the call's, but for a hedge.
+    given:     the ids that its client chose, if the engine knows it by them and not by `engine_id`.
+    watched:   the replica had a step feed when it began.
+    gaps:      where the chunks of its stream are told to, else None.
     """
 
-    __slots__ = ("_origin", "call", "costly", "exchange", "gaps", "given", "link", "pool", "received_s", "watched")
+    __slots__ = (
+        "_origin",
+        "call",
+        "costly",
+        "engine_id",
+        "exchange",
+        "gaps",
+        "given",
+        "link",
+        "pool",
+        "received_s",
+        "watched",
+    )
 
-    def __init__(self, exchange: Exchange, call: Call, link: Link, pool: Pool, received_s: float) -> None:
+    def __init__(
+        self, exchange: Exchange, call: Call, link: Link, pool: Pool, engine_id: str, received_s: float
+    ) -> None:
         self.exchange = exchange
         self.call = call
         self.link = link
         self.pool = pool
+        self.engine_id = engine_id
         self.given: tuple[str, ...] = ()
         self.received_s = received_s
         self.costly = call.costly
@@ -188,7 +204,7 @@ class Attempt:
         if origin is None:
             call, pool = self.call, self.pool
             origin = self._origin = Origin(
-                request_id=call.engine_id,
+                request_id=self.engine_id,
                 signature=call.signature,
                 tenant=call.tenant,
                 pool=pool.name,

@@ -6,6 +6,7 @@ per request on the event loop, so what can be computed once per rule, replica or
 
 import asyncio
 import re
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 import structlog
@@ -64,8 +65,8 @@ class Proxy:
     def __init__(
         self,
         router: Router,
-        links: dict[Replica, Link],
-        terms: dict[str, Terms],
+        links: Mapping[Replica, Link],
+        terms: Mapping[str, Terms],
         classifier: Classifier,
         oversight: Oversight,
         running: RunningRequests,
@@ -77,10 +78,6 @@ class Proxy:
         refuses_control: bool = True,
     ) -> None:
         """`terms` are by the name of the pool. `refuses_control`: paths that steer an engine are refused."""
-        self._refuses_control = refuses_control
-        self._router = router
-        self._links = links
-        self._begin = classifier.begin
         self._oversight = oversight
         self._blended = oversight.book.blended
         self._verdict_on = oversight.trust.verdict
@@ -98,6 +95,32 @@ class Proxy:
         self._waiting = WaitingRoom(self, router, terms, oversight.trust)
         self._quarantine = Quarantine(self, router, terms, oversight, running, tally)
         self._decision_lines: dict[Decision, bytes] = {}
+        self._refuses_control = True
+        self._router = router
+        self._links = links
+        self._begin = classifier.begin
+        self.reconfigure(router, links, terms, classifier, refuses_control=refuses_control)
+
+    def reconfigure(
+        self,
+        router: Router,
+        links: Mapping[Replica, Link],
+        terms: Mapping[str, Terms],
+        classifier: Classifier,
+        *,
+        refuses_control: bool,
+    ) -> None:
+        """Decide by these from now on. What runs ends on the terms that it began on, and so does what waits.
+
+        A pool that is gone must let go of who waits for it (`AdmissionQueue.close`) after this.
+        """
+        self._refuses_control = refuses_control
+        self._router = router
+        self._links = links
+        self._begin = classifier.begin
+        self._waiting.reconfigure(router, terms)
+        self._quarantine.reconfigure(router, terms)
+        self._decision_lines.clear()
 
     # --- wire.Handler
 
@@ -289,32 +312,43 @@ class Proxy:
         self._forward(exchange, call, self._links[replica])
 
     def _forward(self, exchange: Exchange, call: Call, link: Link) -> None:
-        replica, decision = link.replica, call.decision
+        decision = call.decision
         assert decision is not None
         assert decision.pool is not None
-        request_line = b"x-request-id: %b\r\n" % exchange.request_id
-        lines = b"%b%b%b" % (self._lines_of(decision), link.response_line, request_line)
-        attempt = Attempt(exchange, call, link, decision.pool, exchange.client.clock.at)
+        attempt = Attempt(exchange, call, link, decision.pool, call.engine_id, exchange.client.clock.at)
         call.attempt = attempt
-        body: bytes | None = None
-        if exchange.buffered:
-            body = spliced(exchange.body, call.features, replica.engine, call.engine_id)
-            if body is None:
-                body, request_line = self._identified(exchange, call, attempt, request_line)
+        request_lines, body, response_lines = self._dressed(exchange, call, attempt, decision)
         if not attempt.given:
-            self._run(call.engine_id, attempt)
+            self._run(attempt.engine_id, attempt)
         itl = link.itl
         if itl is not None and itl.on and exchange.buffered:
             gaps = itl.began(attempt, streams=call.features.stream)
             if gaps is not None:
                 attempt.gaps = gaps
                 exchange.on_read = gaps.chunk
-        exchange.forward(link.upstream, headers=request_line, body=body, response_lines=lines)
+        exchange.forward(link.upstream, headers=request_lines, body=body, response_lines=response_lines)
+
+    def _dressed(
+        self, exchange: Exchange, call: Call, attempt: Attempt, decision: Decision
+    ) -> tuple[bytes, bytes | None, bytes]:
+        """What an attempt is sent with, and its answer: request lines, a body if it is changed, and response lines.
+
+        The one place where a request and its answer are edited: by the decision, and by the replica's engine.
+        """
+        link = attempt.link
+        request_lines = b"x-request-id: %b\r\n" % exchange.request_id
+        response_lines = b"%b%b%b" % (self._lines_of(decision), link.response_line, request_lines)
+        if not exchange.buffered:
+            return request_lines, None, response_lines
+        body = spliced(exchange.body, call.features, link.replica.engine, attempt.engine_id)
+        if body is None:
+            body, request_lines = self._identified(exchange, call, attempt, request_lines)
+        return request_lines, body, response_lines
 
     def _identified(
-        self, exchange: Exchange, call: Call, attempt: Attempt, request_line: bytes
+        self, exchange: Exchange, call: Call, attempt: Attempt, request_lines: bytes
     ) -> tuple[bytes | None, bytes]:
-        """Body and request line where the engine's id for a request is not one of ours in its body.
+        """Body and request lines where the engine's id for a request is not one of ours in its body.
 
         A client may choose the id, but not one that is in use: what it costs would be put down to another.
         """
@@ -323,15 +357,15 @@ class Proxy:
         given = given_ids(exchange.body, features, engine, exchange.request_id)
         if any(self._running.known(rid) for rid in given):
             if engine == "vllm":
-                return None, b"x-request-id: %b\r\n" % call.engine_id.encode()
-            return overridden(exchange.body, b"rid", call.engine_id), request_line
-        if given and given != (call.engine_id,):
+                return None, b"x-request-id: %b\r\n" % attempt.engine_id.encode()
+            return overridden(exchange.body, b"rid", attempt.engine_id), request_lines
+        if given and given != (attempt.engine_id,):
             attempt.given = given
             for rid in given:
                 self._running.add_given(rid, attempt)
         elif engine == "sglang" and not given:
-            request_line = b"%bx-steplane-rid: %b\r\n" % (request_line, call.engine_id.encode())
-        return None, request_line
+            request_lines = b"%bx-steplane-rid: %b\r\n" % (request_lines, attempt.engine_id.encode())
+        return None, request_lines
 
     def _finish_attempt(self, exchange: Exchange, call: Call, attempt: Attempt) -> None:
         """The exchange is over while its attempt ran."""
@@ -371,13 +405,13 @@ class Proxy:
             for rid in attempt.given:
                 self._running.discard(rid, attempt, Ended(attempt))
         elif call.costly:
-            self._running.discard(call.engine_id, attempt, Ended(attempt))
+            self._running.discard(attempt.engine_id, attempt, Ended(attempt))
         else:
-            self._drop(call.engine_id, None)  # nobody will ask what it cost
+            self._drop(attempt.engine_id, None)  # nobody will ask what it cost
         if call.costly:
             watched = attempt.watched and itl is not None and not itl.on
             answered = outcome is _OK
-            self._oversight.trust.finished(call.engine_id, call.signature, answered=answered, watched=watched)
+            self._oversight.trust.finished(attempt.engine_id, call.signature, answered=answered, watched=watched)
         elif outcome is _OK and call.features.stream:
             seconds = attempt.exchange.first_byte_at - attempt.received_s
             breaker.observe_first_byte(replica.name, seconds, attempt.received_s)
@@ -389,8 +423,8 @@ class Proxy:
         Never by an id that a client chose: SGLang aborts all whose ids begin with it.
         """
         call, replica = attempt.call, attempt.link.replica
-        ids = engine_ids(call.features, replica.engine, call.engine_id)
-        ids += self._running.sequence_ids(call.engine_id)
+        ids = engine_ids(call.features, replica.engine, attempt.engine_id)
+        ids += self._running.sequence_ids(attempt.engine_id)
         if ids and replica.engine == "sglang":
             self._aborter.abort(replica, ids)
 

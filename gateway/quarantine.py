@@ -38,11 +38,15 @@ class Quarantine:
         tally: Tally,
     ) -> None:
         self._desk = desk
-        self._router = router
-        self._terms = terms
         self._oversight = oversight
         self._running = running
         self._tally = tally
+        self.reconfigure(router, terms)
+
+    def reconfigure(self, router: Router, terms: Mapping[str, Terms]) -> None:
+        """Go by these from now on."""
+        self._router = router
+        self._terms = terms
 
     def judged(self, exchange: Exchange, call: Call, decision: Decision) -> Decision | None:
         """Where a request goes that is quarantined; None: it was refused, or waits to be told whether it may probe."""

@@ -8,6 +8,7 @@ import structlog
 from gateway.breaker.trust import Trust
 from gateway.call import Call, Terms
 from gateway.desk import Desk
+from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
 from gateway.routing.router import Decision, Rejection, Router
 from gateway.routing.ticket import Ticket
@@ -18,52 +19,53 @@ log = structlog.get_logger("steplane.proxy")
 
 
 class WaitingRoom:
-    """Who waits now. `terms` are by the name of the pool."""
+    """Who waits now, and for the room of which pool. `terms` are by the name of the pool."""
 
     def __init__(self, desk: Desk, router: Router, terms: Mapping[str, Terms], trust: Trust) -> None:
         self._desk = desk
+        self._trust = trust
+        self._waiting: dict[Exchange, tuple[Call, Terms]] = {}
+        self.reconfigure(router, terms)
+
+    def reconfigure(self, router: Router, terms: Mapping[str, Terms]) -> None:
+        """Go by these from now on; who waits already waits on."""
         self._router = router
         self._terms = terms
-        self._trust = trust
-        self._waiting: dict[Exchange, Call] = {}
 
     def enter(self, exchange: Exchange, call: Call, decision: Decision) -> None:
         """Queue for room on a replica of the decision's pool."""
         pool = decision.pool
         assert pool is not None
+        terms = self._terms[pool.name]
         ticket = Ticket(
             call.step_us,
             call.structured,
-            partial(self._admitted, exchange, call),
+            partial(self._admitted, exchange, call, pool),
             partial(self._not_admitted, exchange, call),
             tenant=call.tenant,
             excluded=call.tried,
         )
         call.ticket = ticket
-        outcome = self._terms[pool.name].queue.wait(ticket)
+        outcome = terms.queue.wait(ticket)
         if isinstance(outcome, Replica):
-            self._admitted(exchange, call, outcome)
+            self._admitted(exchange, call, pool, outcome)
         elif outcome is not None:
             self._not_admitted(exchange, call, outcome)
         else:
-            self._waiting[exchange] = call
+            self._waiting[exchange] = (call, terms)
 
     def leave(self, exchange: Exchange, call: Call) -> None:
         """It does not wait any more: its client has left, or it goes another way."""
-        ticket, decision = call.ticket, call.decision
-        if ticket is None or decision is None or decision.pool is None:
-            return
+        ticket = call.ticket
+        place = self._waiting.pop(exchange, None)
         call.ticket = None
-        self._waiting.pop(exchange, None)
-        self._terms[decision.pool.name].queue.cancel(ticket)
+        if ticket is not None and place is not None:
+            place[1].queue.cancel(ticket)
 
     def recall(self, signature: str) -> None:
         """A signature has tripped: what waits of it goes where a new request of it would."""
-        for exchange, call in tuple(self._waiting.items()):
-            decision = call.decision
-            if call.signature != signature or call.ticket is None or decision is None or decision.pool is None:
-                continue
-            if self._terms[decision.pool.name].quarantine:
+        for exchange, (call, terms) in tuple(self._waiting.items()):
+            if call.signature != signature or call.ticket is None or terms.quarantine:
                 continue
             try:
                 self.leave(exchange, call)
@@ -73,7 +75,7 @@ class WaitingRoom:
                 log.exception("recall_failed", signature=signature)
                 exchange.reply(HANDLER_FAILED)
 
-    def _admitted(self, exchange: Exchange, call: Call, replica: Replica) -> None:
+    def _admitted(self, exchange: Exchange, call: Call, pool: Pool, replica: Replica) -> None:
         """A place for it has come free, and is booked."""
         call.ticket = None
         self._waiting.pop(exchange, None)
@@ -81,7 +83,7 @@ class WaitingRoom:
             if call.verdict is None and not call.exiled:
                 self._ask_again(call)
                 if call.verdict is not None:  # its signature has tripped while it waited
-                    self._terms[replica.pool].pool.release(replica, call.step_us, call.structured)
+                    pool.release(replica, call.step_us, call.structured)
                     self._desk.route(exchange, call)
                     return
             self._desk.send(exchange, call, replica)
