@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
+from gateway.feed.session import read_at_most
+
 _TIMEOUT = aiohttp.ClientTimeout(total=4.0, connect=2.0)
 _MOST_BYTES = 4 << 20
 
@@ -148,14 +150,10 @@ class Scraper:
             async with self._session.get(self._url, timeout=_TIMEOUT, allow_redirects=False) as response:
                 if response.status != 200:
                     return None
-                body = bytearray()
-                async for data in response.content.iter_any():
-                    body += data
-                    if len(body) > _MOST_BYTES:
-                        return None
+                body = await read_at_most(response, _MOST_BYTES)
         except (aiohttp.ClientError, OSError, TimeoutError):
             return None
-        return read_metrics(bytes(body), at_s)
+        return None if body is None else read_metrics(body, at_s)
 
 
 def _grown(before: Mapping[str, float], after: Mapping[str, float], key: str) -> float:

@@ -13,3 +13,13 @@ def open_session(user: str) -> aiohttp.ClientSession:
         cookie_jar=aiohttp.DummyCookieJar(),
         headers={"user-agent": f"steplane-{user}"},
     )
+
+
+async def read_at_most(response: aiohttp.ClientResponse, most_bytes: int) -> bytes | None:
+    """The whole body; None if it is longer than that, of which no more is read."""
+    body = bytearray()
+    async for data in response.content.iter_any():
+        body += data
+        if len(body) > most_bytes:
+            return None
+    return bytes(body)

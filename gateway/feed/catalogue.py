@@ -1,0 +1,165 @@
+"""Which models the replicas serve, by their own word: reads each one's `/v1/models` now and then, and joins the lists.
+
+Owns the reading and the joining. Which pool a model goes to is the rules'. What a replica said last is kept while it
+does not answer.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import aiohttp
+import structlog
+
+from gateway.feed.session import open_session, read_at_most
+
+_PATH = "/v1/models"
+_TIMEOUT = aiohttp.ClientTimeout(total=5.0)
+_AGAIN_S = 2.0
+"""Until a replica has answered once it is asked this often."""
+_AT_A_TIME = 16
+_MOST_BYTES = 1 << 20
+_MOST_MODELS = 1000
+"""Of one replica: an engine with many LoRA adapters names each."""
+
+_log = structlog.get_logger("steplane.models")
+
+
+class Serving(Protocol):
+    """What is needed of a replica."""
+
+    name: str
+    url: str
+
+
+@dataclass(slots=True)
+class _Watch:
+    replica: Serving
+    due_s: float
+    models: tuple[dict[str, Any], ...] | None = None
+
+
+class Catalogue:
+    """The models of all replicas. All methods belong to one event loop.
+
+    changed: called after any replica's list has become another one.
+    """
+
+    def __init__(
+        self, refresh_s: float, *, clock: Callable[[], float], changed: Callable[[], None] = lambda: None
+    ) -> None:
+        """`clock` gives seconds, and is only read."""
+        self._refresh_s = refresh_s
+        self._clock = clock
+        self._changed = changed
+        self._watches: dict[str, _Watch] = {}
+        self._session: aiohttp.ClientSession | None = None
+        self._asking: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+
+    async def start(self, replicas: Iterable[Serving]) -> None:
+        """Begin to ask them."""
+        self._session = open_session("models")
+        self.update(replicas)
+        self._asking = asyncio.create_task(self._ask_on(), name="models")
+
+    async def close(self) -> None:
+        """Stop asking; what is known stays readable."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+
+    def update(self, replicas: Iterable[Serving]) -> None:
+        """Ask these from now on, new ones at once, and forget the others."""
+        known, now_s = self._watches, self._clock()
+        self._watches = {}
+        for replica in replicas:
+            watch = known.get(replica.name)
+            if watch is None or watch.replica.url != replica.url:
+                watch = _Watch(replica, now_s)
+            self._watches[replica.name] = watch
+        self._wake.set()
+        if known.keys() - self._watches.keys():
+            self._changed()
+
+    def recheck(self, name: str) -> None:
+        """Ask one replica soon: it has come up, and may have been started anew with another model."""
+        watch = self._watches.get(name)
+        if watch is not None:
+            watch.due_s = self._clock()
+            self._wake.set()
+
+    def served_by(self, name: str) -> frozenset[str] | None:
+        """The names of a replica's models; None while it has not said."""
+        watch = self._watches.get(name)
+        if watch is None or watch.models is None:
+            return None
+        return frozenset(model["id"] for model in watch.models)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every replica has said what it serves, so that a model that none has named is unknown."""
+        return all(watch.models is not None for watch in self._watches.values())
+
+    def names(self) -> frozenset[str]:
+        """All models that some replica serves."""
+        return frozenset(self.models())
+
+    def models(self) -> Mapping[str, dict[str, Any]]:
+        """What the replicas say of each model, by its name: the word of the first that serves it."""
+        joined: dict[str, dict[str, Any]] = {}
+        for watch in self._watches.values():
+            for model in watch.models or ():
+                joined.setdefault(model["id"], model)
+        return joined
+
+    # --- inside
+
+    async def _ask_on(self) -> None:
+        while True:
+            now_s = self._clock()
+            due = [watch for watch in self._watches.values() if watch.due_s <= now_s]
+            for at in range(0, len(due), _AT_A_TIME):
+                await asyncio.gather(*(self._ask(watch) for watch in due[at : at + _AT_A_TIME]))
+            next_s = min((watch.due_s for watch in self._watches.values()), default=now_s + self._refresh_s)
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(max(0.05, next_s - self._clock())):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    async def _ask(self, watch: _Watch) -> None:
+        assert self._session is not None
+        watch.due_s = self._clock() + self._refresh_s
+        try:
+            async with self._session.get(watch.replica.url + _PATH, timeout=_TIMEOUT) as response:
+                if response.status not in (200, 404):
+                    raise ValueError(f"answered {response.status}")
+                body = await read_at_most(response, _MOST_BYTES)
+                # An engine without such a list serves what it serves: nobody can be told.
+                models = _models_in(body) if response.status == 200 else ()
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            if watch.models is None:
+                watch.due_s = self._clock() + _AGAIN_S
+            _log.debug("models_not_read", replica=watch.replica.name, error=str(error) or type(error).__name__)
+            return
+        if models != watch.models:
+            watch.models = models
+            self._changed()
+
+
+def _models_in(body: bytes | None) -> tuple[dict[str, Any], ...]:
+    """The entries of a list of models. Raises ValueError for anything else, None too: it was too long."""
+    if body is None:
+        raise ValueError(f"{_PATH} is longer than {_MOST_BYTES} bytes")
+    document = json.loads(body)
+    entries = document.get("data") if isinstance(document, dict) else None
+    if not isinstance(entries, list):
+        raise ValueError(f"{_PATH} has no list `data`")
+    named = [each for each in entries if isinstance(each, dict) and isinstance(each.get("id"), str)]
+    return tuple(named[:_MOST_MODELS])
