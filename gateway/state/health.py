@@ -10,8 +10,9 @@ _log = structlog.get_logger("steplane.state")
 
 @dataclass(slots=True)
 class Health:
-    """connected: changes get through. since: clock reading of its last change."""
+    """kind: `redis` or `supervisor`. connected: changes get through. since: clock reading of its last change."""
 
+    kind: str
     address: str
     clock: Callable[[], float]
     connected: bool = False
@@ -27,14 +28,16 @@ class Health:
         self.last_error = None
         if not self.connected:
             self.connected, self.since = True, self.clock()
-            _log.info("state is shared", redis=self.address)
+            _log.info("state is shared", **{self.kind: self.address})
 
     def ill(self, error: BaseException) -> None:
         """They don't, and why."""
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         if self.connected or self.last_error is None:
             _log.warning(
-                "state is not shared for now; changes are kept and published later", error=text, redis=self.address
+                "state is not shared for now; changes are kept and published later",
+                error=text,
+                **{self.kind: self.address},
             )
         if self.connected:
             self.connected, self.since = False, self.clock()

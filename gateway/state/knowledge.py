@@ -24,8 +24,8 @@ class Knowledge:
         self._watchers: dict[str, list[Watcher]] = {}
         self._added_watchers: dict[str, list[Added]] = {}
         self._delivery = Delivery()
-        self._redis_ms = 0.0
-        self._redis_ms_at = clock()
+        self._store_ms = 0.0
+        self._store_ms_at = clock()
         # So that what they know is asked for from the start.
         for kind in self._ttls_s:
             self.ledger(kind)
@@ -38,7 +38,7 @@ class Knowledge:
             def report(key: str, version: int, value: bytes) -> None:
                 self._delivery.tell(self._watchers.get(kind, ()), key, version, value)
 
-            ledger = self.ledgers[kind] = Ledger(report, self._settle, self.new_token, self.redis_ms, self._capacity)
+            ledger = self.ledgers[kind] = Ledger(report, self._settle, self.new_token, self.store_ms, self._capacity)
         return ledger
 
     def tally(self, kind: str) -> Tally:
@@ -72,17 +72,17 @@ class Knowledge:
         """A name for a change, or for the holder of a lease, that was never given before."""
         return f"{self.origin}.{next(self._numbers)}"
 
-    def redis_ms(self) -> float:
-        """Redis' wall clock, as read last and run on by our own clock; 0 where it was never read."""
-        return self._redis_ms + (self._clock() - self._redis_ms_at) * 1000 if self._redis_ms else 0.0
+    def store_ms(self) -> float:
+        """The store's wall clock, as read last and run on by our own clock; 0 where it was never read."""
+        return self._store_ms + (self._clock() - self._store_ms_at) * 1000 if self._store_ms else 0.0
 
-    def set_redis_ms(self, now_ms: float) -> None:
-        """Redis' wall clock has just been read."""
-        self._redis_ms, self._redis_ms_at = now_ms, self._clock()
+    def set_store_ms(self, now_ms: float) -> None:
+        """The store's wall clock has just been read."""
+        self._store_ms, self._store_ms_at = now_ms, self._clock()
 
     @property
     def pending(self) -> int:
-        """Records with a change that Redis hasn't taken."""
+        """Records with a change that the store hasn't taken."""
         return sum(ledger.pending for ledger in self.ledgers.values())
 
     @property

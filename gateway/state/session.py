@@ -1,31 +1,28 @@
-"""The life of one connection to the shared Redis: hear what others change, publish what changed here, catch up.
+"""The life of one connection to the shared store: hear what others change, publish what changed here, catch up.
 
 Owns the order of what is exchanged. Ends by raising, whatever goes wrong; the next session catches up from scratch.
-Changes are heard by subscription. Redis counts the changes of each kind, and every message tells its number, so that a
-regular look at the count shows whether one was lost, and whether Redis was emptied.
+Changes are heard by subscription. The store counts the changes of each kind, and every message tells its number, so
+that a regular look at the count shows whether one was lost, and whether the store was emptied.
 """
 
 import asyncio
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
 import structlog
 
-from gateway.state import scripts
 from gateway.state.backoff import Backoff
 from gateway.state.health import Health
-from gateway.state.keys import Keys
 from gateway.state.knowledge import Knowledge
 from gateway.state.leases import Lease, Leases
 from gateway.state.ledger import Change, Ledger
-from gateway.state.link import FAILURES, Link, is_refusal
-from gateway.state.stored import to_bytes, to_name, unpack
-from gateway.state.tally import Batch, Tally
+from gateway.state.link import Link
+from gateway.state.stored import unpack
+from gateway.state.tally import Tally
 
 _CHANGES = 64
-"""Records in one exchange: few enough that Redis serves others between two of them."""
+"""Records in one exchange: few enough that the store serves others between two of them."""
 
 _COUNTERS = 100
 """Keys of counters in one exchange."""
@@ -38,9 +35,6 @@ _PRUNE_PAGE = 1000
 
 _REREAD_MS = 1000.0
 """Counters are read again if they changed so little before the newest one that was read: clocks step."""
-
-_BATCH_NUMBER_MS = 3_600_000
-"""How long Redis knows that a batch was delivered: far longer than anybody tries to deliver it again."""
 
 _log = structlog.get_logger("steplane.state")
 
@@ -70,7 +64,6 @@ class Session:
     knowledge: Knowledge
     leases: Leases
     health: Health
-    keys: Keys
     clock: Callable[[], float]
     backoff: Backoff
     look_s: float
@@ -86,7 +79,7 @@ class Session:
 
     async def run(self) -> None:
         """Exchange until something fails; raises what did, in a group."""
-        await self.link.subscribe(self.keys.channel)
+        await self.link.subscribe()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._listen(), name="shared state: listen")
             await self._introduce()
@@ -106,16 +99,14 @@ class Session:
             await self.published.wait()
 
     async def lease(self, lease: Lease, ttl_s: float) -> bool:
-        """Ask for a lease. Raises `FAILURES`."""
-        keys = [self.keys.instance, self.keys.lease(lease.key)]
-        return bool(await self.link.call(scripts.LEASE, keys, [lease.holder, _milliseconds(ttl_s)]))
+        """Ask for a lease. Raises what the link does."""
+        return await self.link.lease(lease.key, lease.holder, ttl_s)
 
     async def _introduce(self) -> None:
-        # Asked for no time at all, nothing is leased: a server that is new starts its time of granting none.
         try:
-            await self.link.call(scripts.LEASE, [self.keys.instance, self.keys.lease("")], ["", 0])
-        except FAILURES as error:
-            if not is_refusal(error):
+            await self.link.introduce()
+        except self.link.failures as error:
+            if not self.link.is_refusal(error):
                 raise
             self.health.ill(error)
 
@@ -125,14 +116,11 @@ class Session:
                 # Messages that have come already are read without a pause, and requests must not wait for them all.
                 await asyncio.sleep(0)
             message = await self.link.message()
-            head, _, rest = message.partition(b"\n")
-            kind_length, key_length, number = map(int, head.split(b" "))
-            kind = to_name(rest[:kind_length])
+            kind, number = message.kind, message.number
             ledger = self.knowledge.ledgers.get(kind)
             if ledger is None:
                 continue
-            key = to_name(rest[kind_length : kind_length + key_length])
-            ledger.heard(key, unpack(rest[kind_length + key_length :]))
+            ledger.heard(message.key, unpack(message.packed))
             if ledger.pending:
                 self.changed.set()
             heard = self._heard.get(kind)
@@ -152,15 +140,8 @@ class Session:
         found: set[tuple[str, str]] = set()
         cursor, more = 0, True
         while more:
-            cursor, page = await self.link.scan(self.keys.records(kind), cursor)
-            for name, packed in page.items():
-                if not name.startswith(b"="):
-                    continue
-                try:
-                    key, stored = to_name(name[1:]), unpack(packed)
-                except ValueError as error:
-                    _log.warning("passed over a record of shared state", kind=kind, error=str(error))
-                    continue
+            cursor, page = await self.link.records(kind, cursor)
+            for key, stored in page:
                 found.add((key, stored.token))
                 ledger.heard(key, stored)
             more = cursor != 0
@@ -170,10 +151,10 @@ class Session:
     async def _look(self, kind: str) -> int:
         """The number of changes of a kind so far."""
         began = self.clock()
-        now_ms, number = await self.link.call(scripts.LOOK, [self.keys.records(kind)], [])
+        now_ms, number = await self.link.look(kind)
         self.health.latency_ms = (self.clock() - began) * 1000
-        self.knowledge.set_redis_ms(float(now_ms))
-        return int(number)
+        self.knowledge.set_store_ms(now_ms)
+        return number
 
     async def _look_regularly(self) -> None:
         while True:
@@ -188,13 +169,12 @@ class Session:
                 before = heard.number
                 heard.due = await self._look(kind)
                 if heard.due < before:
-                    raise MissedChangesError(f"Redis has forgotten changes {heard.due + 1} to {before} of {kind}")
+                    raise MissedChangesError(f"the store has forgotten changes {heard.due + 1} to {before} of {kind}")
                 await self._prune(kind, ledger.expire())
 
     async def _prune(self, kind: str, keys: Sequence[str]) -> None:
         for at in range(0, len(keys), _PRUNE_PAGE):
-            page = [to_bytes(key) for key in keys[at : at + _PRUNE_PAGE]]
-            await self.link.call(scripts.PRUNE, [self.keys.records(kind)], page)
+            await self.link.prune(kind, keys[at : at + _PRUNE_PAGE])
 
     async def _publish(self) -> None:
         while True:
@@ -205,10 +185,10 @@ class Session:
                     while changes := ledger.to_send(_CHANGES):
                         await self._send(kind, ledger, changes)
                 for lease in self.leases.to_release():
-                    await self.link.call(scripts.RELEASE, [self.keys.lease(lease.key)], [lease.holder])
+                    await self.link.release(lease.key, lease.holder)
                     self.leases.released(lease)
-            except FAILURES as error:
-                if not is_refusal(error):
+            except self.link.failures as error:
+                if not self.link.is_refusal(error):
                     raise
                 self.health.ill(error)
                 await asyncio.sleep(self.backoff.next_pause_s())
@@ -219,18 +199,13 @@ class Session:
                 self.published.set()
 
     async def _send(self, kind: str, ledger: Ledger, changes: Sequence[Change]) -> None:
-        arguments: list[bytes | str | int | float] = [self.keys.channel, to_bytes(kind)]
-        for change in changes:
-            arguments += [change.operation, to_bytes(change.key), change.token, change.ground, change.version]
-            arguments += [_milliseconds(change.ttl_s), change.value, change.fence, change.fence_token]
         try:
-            answers = await self.link.call(scripts.CHANGE, [self.keys.records(kind)], arguments)
+            answers = await self.link.change(kind, changes)
         except BaseException:
             ledger.unanswered()
             raise
-        for at, change in enumerate(changes):
-            clean, packed = answers[2 * at : 2 * at + 2]
-            ledger.answered(change, bool(clean), unpack(packed) if packed else None)
+        for change, (clean, stored) in zip(changes, answers, strict=True):
+            ledger.answered(change, clean, stored)
 
     async def _count_regularly(self) -> None:
         while True:
@@ -239,8 +214,8 @@ class Session:
                 try:
                     await self._deliver(kind, tally)
                     await self._read_counters(kind, tally)
-                except FAILURES as error:
-                    if not is_refusal(error):
+                except self.link.failures as error:
+                    if not self.link.is_refusal(error):
                         raise
                     self.health.ill(error)
                     self.changed.set()
@@ -250,30 +225,17 @@ class Session:
         # One at a time: an answer belongs to the batch that is under way.
         async with self._delivering:
             while batch := tally.next_batch(_COUNTERS):
-                tally.delivered(await self._deliver_batch(kind, tally, batch))
-
-    async def _deliver_batch(self, kind: str, tally: Tally, batch: Batch) -> dict[str, dict[str, float]]:
-        keys = [self.keys.counters(kind), self.keys.batch(kind, self.knowledge.origin)]
-        arguments: list[bytes | str | int | float] = [batch.number, _milliseconds(tally.ttl_s), _BATCH_NUMBER_MS]
-        for key, amounts in batch.amounts.items():
-            keys.append(self.keys.counter(kind, key))
-            arguments += [to_bytes(key), len(amounts)]
-            for name, amount in amounts.items():
-                arguments += [to_bytes(name), repr(amount)]
-        answers = await self.link.call(scripts.COUNT, keys, arguments)
-        return {key: _amounts(answer) for key, answer in zip(batch.amounts, answers, strict=True)}
+                tally.delivered(await self.link.count(kind, self.knowledge.origin, batch, tally.ttl_s))
 
     async def _read_counters(self, kind: str, tally: Tally) -> None:
         """Read the counters that have changed since the last time."""
         newest = self._counted_to_ms.get(kind, 0.0)
         score, offset = newest - _REREAD_MS, 0
         while True:
-            page = await self.link.changed_since(self.keys.counters(kind), score, offset, _CHANGED_PAGE)
-            names = [name for name, _ in page]
-            for at in range(0, len(names), _COUNTERS):
-                keys = [to_name(name) for name in names[at : at + _COUNTERS]]
-                answers = await self.link.call(scripts.TOTALS, [self.keys.counter(kind, key) for key in keys], [])
-                tally.read({key: _amounts(answer) for key, answer in zip(keys, answers, strict=True)})
+            page = await self.link.changed_since(kind, score, offset, _CHANGED_PAGE)
+            keys = [key for key, _ in page]
+            for at in range(0, len(keys), _COUNTERS):
+                tally.read(await self.link.totals(kind, keys[at : at + _COUNTERS]))
             if page:
                 newest = max(newest, page[-1][1])
             if len(page) < _CHANGED_PAGE:
@@ -282,13 +244,3 @@ class Session:
             last = page[-1][1]
             score, offset = (score, offset + len(page)) if last == score else (last, 0)
         self._counted_to_ms[kind] = newest
-
-
-def _milliseconds(ttl_s: float) -> int:
-    """As the scripts take it: 0 for ever."""
-    return 0 if math.isinf(ttl_s) else max(1, round(ttl_s * 1000))
-
-
-def _amounts(answer: Sequence[bytes]) -> dict[str, float]:
-    """Names and values in turn, as a script answers them."""
-    return {to_name(name): float(value) for name, value in zip(answer[::2], answer[1::2], strict=True)}

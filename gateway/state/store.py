@@ -38,7 +38,7 @@ class Record:
 class StoreStatus:
     """How the store is.
 
-    kind:       `memory` or `redis`.
+    kind:       `memory`, `redis` or `supervisor`.
     address:    where it is, without secrets; "" for memory.
     connected:  changes reach the other gateways.
     since:      clock reading of the last change of `connected`, or of the start.

@@ -29,6 +29,12 @@ class Stored:
         return 0 < self.expires_ms <= now_ms
 
 
+def pack(stored: Stored) -> bytes:
+    """The byte form of a record, which `unpack` reads."""
+    head = f"{stored.version} {stored.fence} {stored.fence_token} {stored.token} {stored.expires_ms}\n"
+    return head.encode() + stored.value
+
+
 def unpack(packed: bytes) -> Stored:
     """A record from its byte form: a line of its five numbers and tokens, then the value. Raises ValueError."""
     head, newline, value = packed.partition(b"\n")

@@ -88,6 +88,6 @@ def test_no_error_repeats_a_password() -> None:
 
 def test_without_the_package_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "redis.asyncio", None)
-    monkeypatch.delitem(sys.modules, "gateway.state.link", raising=False)
+    monkeypatch.delitem(sys.modules, "gateway.state.redislink", raising=False)
     with pytest.raises(ModuleNotFoundError, match=re.escape("pip install 'steplane[redis]'")):
-        importlib.import_module("gateway.state.link")
+        importlib.import_module("gateway.state.redislink")
