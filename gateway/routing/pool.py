@@ -188,6 +188,7 @@ class Pool:
             return None
         assert balancer is not None
         replica = balancer.choose(ask, self.replicas, candidates)
+        balancer.learn(ask, replica)
         self.book(replica, step_us, structured)
         return replica
 

@@ -24,6 +24,9 @@ class Replica:
     in_flight:   exchanges that run on it now.
     booked:      how many of them have a step cost; `booked_us` is the sum of those costs.
     structured:  how many of them have a grammar.
+    weight:      its share of the load beside others of its pool; above 0. zone: where it stands, "" where not said.
+    elsewhere:   requests that its engine has and this gateway did not send, as it last said; 0.0 where it does not.
+    cache_usage: share of its KV cache that is in use, as it last said; -1.0 where it does not.
     reserved:    kept free for a big request that waits: no other request with a cost is put on it.
     at:          its place in its pool; `bit` is 1 << at. Set by the pool.
     """
@@ -35,8 +38,10 @@ class Replica:
         "bit",
         "booked",
         "booked_us",
+        "cache_usage",
         "draining",
         "ejected",
+        "elsewhere",
         "engine",
         "healthy",
         "host",
@@ -51,6 +56,8 @@ class Replica:
         "tls",
         "trials_left",
         "url",
+        "weight",
+        "zone",
     )
 
     def __init__(
@@ -63,6 +70,8 @@ class Replica:
         engine: str = "sglang",
         pool: str = "",
         available: bool = False,
+        weight: float = 1.0,
+        zone: str = "",
     ) -> None:
         """`available`: whether it counts as up before its first health check."""
         self.name = name
@@ -72,6 +81,10 @@ class Replica:
         self.tls = tls
         self.engine = engine
         self.pool = pool
+        self.weight = weight
+        self.zone = zone
+        self.elsewhere = 0.0
+        self.cache_usage = -1.0
         self.available = self.healthy = available
         self.draining = self.retired = False
         self.ejected = False

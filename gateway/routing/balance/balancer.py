@@ -16,6 +16,9 @@ class Balancer(Protocol):
         `members` is another object whenever they have changed.
         """
 
+    def learn(self, ask: Ask, replica: Replica) -> None:
+        """The request goes to this replica, chosen here or not."""
+
 
 class Plan(Protocol):
     """A balancer before it has a pool: two that are equal choose alike, so a pool keeps the one it has."""
