@@ -10,7 +10,7 @@ from aiohttp import web
 from gateway.breaker.replica import ReplicaBreaker, ReplicaTransition
 from gateway.call import Link, Terms
 from gateway.control.admin import create_admin_app
-from gateway.control.assembly import build_router, build_store, build_targets
+from gateway.control.assembly import build_router, build_store, build_targets, build_tenants
 from gateway.control.classifier import build_classifier
 from gateway.control.config import Config, PoolConfig
 from gateway.control.context import AdminContext
@@ -19,12 +19,13 @@ from gateway.feed.abort import Aborts
 from gateway.feed.health import HealthMonitor, HealthPolicy
 from gateway.feed.running import RunningRequests
 from gateway.feed.senses import Senses
-from gateway.oversight import Oversight
+from gateway.oversight import SPENT_TTL_S, Oversight
 from gateway.proxy import Proxy
 from gateway.routing.admission import AdmissionPolicy, AdmissionQueue
 from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
-from gateway.tenant import Tenants
+from gateway.tenantgate import TenantGate
+from gateway.tenants.register import SPENT_KIND
 from gateway.wire.limits import Limits, Timeouts
 from gateway.wire.server import Server
 from gateway.wire.upstream import Upstream
@@ -59,7 +60,8 @@ class Gateway:
         timeouts = Timeouts(**config.timeouts.model_dump())
         running = RunningRequests()
         policy = config.breaker.policy(config.quarantine_pool)
-        oversight = self._oversight = Oversight(policy, build_store(config, loop.time, {}), running, loop.time)
+        store = build_store(config, loop.time, {SPENT_KIND: SPENT_TTL_S})
+        oversight = self._oversight = Oversight(policy, store, running, loop.time)
         terms = {
             name: self._terms(pool, config.pools[name], oversight, loop) for name, pool in self.router.pools.items()
         }
@@ -76,7 +78,7 @@ class Gateway:
             clock=loop.time,
             last_progress=lambda replica: links[cast(Replica, replica)].last_read_at,
         )
-        tenants = Tenants(config.tenants.header)
+        tenants = build_tenants(config, loop.time, time.time)
         proxy = Proxy(
             self.router,
             links,
@@ -91,6 +93,10 @@ class Gateway:
             refuses_control=config.control_paths == "refuse",
         )
         oversight.evict = proxy.evict
+        if tenants.restricts:
+            gate = proxy.gate = TenantGate(tenants, proxy.decide, loop.time)
+            oversight.spent = gate.observed
+        oversight.share_tenants(tenants)
         self._server = Server(proxy, Limits(**config.limits.model_dump()), timeouts)
         self._server.upstreams.update(link.upstream for link in links.values())
         self.data_address = await self._server.listen(config.listen.host, config.listen.port)
@@ -105,6 +111,7 @@ class Gateway:
             trust=oversight.trust,
             book=oversight.book,
             store=oversight.store,
+            tenants=tenants,
             running=running,
             senses=self._senses,
             queues={name: each.queue for name, each in terms.items()},
@@ -120,7 +127,9 @@ class Gateway:
         site = web.TCPSite(self._admin, config.admin.listen.host, config.admin.listen.port)
         await site.start()
         self.admin_address = self._admin.addresses[0][:2]
-        await oversight.start(links.values())
+        for link in links.values():
+            oversight.add(link)
+        await oversight.start()
         await self._senses.start(build_targets(config))
         for link in links.values():
             link.itl = self._senses.itl(link.replica.name)

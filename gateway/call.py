@@ -20,13 +20,15 @@ from gateway.routing.replica import Replica
 from gateway.routing.request import RouteRequest
 from gateway.routing.router import Decision
 from gateway.routing.ticket import Ticket
-from gateway.tenant import Tenants
+from gateway.tenants.register import Register
 from gateway.wire.exchange import Exchange
 from gateway.wire.requesthead import RequestHead
 from gateway.wire.upstream import Upstream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from gateway.tenantgate import Meter
 
 _GENERATING_METHODS = frozenset({b"POST", b"PUT"})
 """SGLang takes `PUT /generate`, too. Any other method is the engine's to refuse."""
@@ -89,9 +91,11 @@ class Link:
 class Door:
     """What is the same for all requests with one head; kept with it."""
 
-    __slots__ = ("api", "generates", "method", "path", "steers", "tenant")
+    __slots__ = ("api", "epoch", "generates", "method", "path", "steers", "tenant")
 
-    def __init__(self, head: RequestHead, tenant: str) -> None:
+    def __init__(self, head: RequestHead, tenant: str, epoch: int) -> None:
+        """`epoch`: of the register that named the tenant."""
+        self.epoch = epoch
         self.method = head.method.decode("ascii")
         self.path = head.path
         self.api = api_of(head.path)
@@ -107,6 +111,8 @@ class Call:
     costly:       it asks for hook work. What every request costs is no reason to make one wait.
     step_us, structured: what is booked on the replica that it runs on.
     verdict:      why it may not go where the rules say, else None. exiled: it goes to quarantine for what it has done.
+    meter:        counts what its tenant is charged for, where that is limited. limit_lines: response header lines that
+                  say what the tenant has left.
     offered:      it was offered as the probe of its signature. probes: it is that, and may run where the rules say.
     attempt:      the one that runs, else None. ticket: its place in a queue, else None.
     tried:        replicas that failed.
@@ -120,6 +126,8 @@ class Call:
         "engine_id",
         "exiled",
         "features",
+        "limit_lines",
+        "meter",
         "offered",
         "probes",
         "request",
@@ -145,6 +153,8 @@ class Call:
         self.verdict: Verdict | None = None
         self.exiled = False
         self.offered = False
+        self.meter: Meter | None = None
+        self.limit_lines = b""
         self.probes = False
         self.decision: Decision | None = None
         self.attempt: Attempt | None = None
@@ -227,16 +237,16 @@ class Ended:
         self.costly = attempt.costly
 
 
-def door_of(head: RequestHead, tenants: Tenants) -> Door:
-    """The door of a head, made when it is first seen."""
+def door_of(head: RequestHead, tenants: Register) -> Door:
+    """The door of a head, made when it is first seen, and again when it may have become another tenant's."""
     base = head.base or head
     door: Door | None = base.note
-    if door is None:
-        door = base.note = Door(base, tenants.of(base.headers))
+    if door is None or door.epoch != tenants.epoch:
+        door = base.note = Door(base, tenants.of(base.headers), tenants.epoch)
     return door
 
 
-def tenant_of(head: RequestHead, door: Door, tenants: Tenants) -> str:
+def tenant_of(head: RequestHead, door: Door, tenants: Register) -> str:
     """Whose request it is; the lines that are new each time may say so, too."""
     base = head.base
     if base is None:

@@ -7,7 +7,7 @@ runs. Decides nothing itself. One event loop; nothing here is waited for by a re
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Protocol
 
 import structlog
@@ -28,11 +28,13 @@ from gateway.hookcost.costbook import CostBook
 from gateway.hookcost.observation import (
     CompileObservation,
     OffenceObservation,
+    Origin,
     RollupObservation,
     StepObservation,
 )
 from gateway.routing.replica import Replica
 from gateway.state.store import Store
+from gateway.tenants.register import KEY_KIND, SPENT_KIND, Register
 
 log = structlog.get_logger("steplane.breaker")
 
@@ -41,6 +43,8 @@ _SHARE_EVERY = 2
 """Ticks between two exchanges of the cost book with other gateways."""
 _AGE_EVERY = 60
 _COSTS = "cost"
+SPENT_TTL_S = 120.0
+"""How long gateways remember what another has used of a tenant's limits."""
 
 
 class Overseen(Protocol):
@@ -59,6 +63,7 @@ class Oversight:
     """See the module; a `SensesObserver`.
 
     evict: what ends the running requests of a signature that has tripped; set by whoever runs them.
+    spent: is told what a request's hooks took, in microseconds; None where nobody is charged for it.
     """
 
     def __init__(
@@ -74,25 +79,49 @@ class Oversight:
         self.trust = Trust(policy, clock, wall, self._happened)
         self.store = store
         self.evict: Callable[[str], None] = _nobody
+        self.spent: Callable[[Origin, float], None] | None = None
         self.transitions: Counter[tuple[str, str, str]] = Counter()
         """By kind of key, state before and after: for metrics."""
         self.steps: dict[str, StepTotals] = {}
         """By replica: for metrics."""
         self._running = running
         self._clock = clock
+        self._tenants: Register | None = None
         self._replicas: dict[str, Overseen] = {}
         self._advanced_s: dict[str, float] = {}
         self._ticking: asyncio.Task[None] | None = None
         self._leasing: set[asyncio.Task[None]] = set()
 
-    async def start(self, replicas: Iterable[Overseen]) -> None:
+    def share_tenants(self, tenants: Register) -> None:
+        """Tell other gateways what is used of tenants' limits; hear of theirs, and of shared keys. Before `start`."""
+
+        def stored(key: str, _version: int, value: bytes) -> None:
+            tenants.key_stored(key, value.decode())
+
+        self._tenants = tenants
+        self.store.watch(KEY_KIND, stored)
+        self.store.watch_added(SPENT_KIND, tenants.merge)
+
+    async def start(self) -> None:
         """Hear what other gateways know, and begin the once-a-second work."""
-        self._replicas = {each.replica.name: each for each in replicas}
         for kind in Kind:
             self.store.watch(kind.value, self._told)
         self.store.watch_added(_COSTS, self.book.merge)
         await self.store.start()  # waits for what is watched
         self._ticking = asyncio.create_task(self._tick(), name="oversight")
+
+    def add(self, overseen: Overseen) -> None:
+        """Watch one more replica, in the place of one of its name."""
+        self._replicas[overseen.replica.name] = overseen
+        self._advanced_s.pop(overseen.replica.name, None)
+
+    def remove(self, replica: Replica) -> None:
+        """Watch a replica no more; harmless where another of its name has followed."""
+        overseen = self._replicas.get(replica.name)
+        if overseen is not None and overseen.replica is replica:
+            del self._replicas[replica.name]
+            self._advanced_s.pop(replica.name, None)
+            self.steps.pop(replica.name, None)
 
     async def close(self) -> None:
         """Stop; what was published is still sent."""
@@ -146,10 +175,14 @@ class Oversight:
 
     def rollup(self, observation: RollupObservation) -> None:
         self.book.observe_rollup(observation)
+        if self.spent is not None:
+            self.spent(observation.origin, observation.sum_us)
         self.trust.observe_rollup(observation)
 
     def compiled(self, observation: CompileObservation) -> None:
         self.book.observe_compile(observation)
+        if self.spent is not None:
+            self.spent(observation.origin, observation.compile_ms * 1000.0)
         self.trust.observe_compile(observation)
 
     def offence(self, observation: OffenceObservation) -> None:
@@ -230,6 +263,9 @@ class Oversight:
         if ticks % _SHARE_EVERY == 0:
             for signature, amounts in self.book.export().items():
                 self.store.add(_COSTS, signature, amounts)
+        if self._tenants is not None:
+            for key, used in self._tenants.export().items():
+                self.store.add(SPENT_KIND, key, used)
         if ticks % _AGE_EVERY == 0:
             self.book.age()
 

@@ -27,7 +27,8 @@ from gateway.requestids import RequestIds
 from gateway.routing.replica import Replica
 from gateway.routing.request import RouteRequest
 from gateway.routing.router import Decision, Rejection, Router
-from gateway.tenant import Tenants
+from gateway.tenantgate import TenantGate
+from gateway.tenants.register import Register
 from gateway.waitingroom import WaitingRoom
 from gateway.wire.exchange import Exchange, State
 from gateway.wire.failure import Failure, FailureKind
@@ -70,7 +71,7 @@ class Proxy:
         classifier: Classifier,
         oversight: Oversight,
         running: RunningRequests,
-        tenants: Tenants,
+        tenants: Register,
         tally: Tally,
         aborter: Aborter,
         refusals: Refusals,
@@ -87,6 +88,8 @@ class Proxy:
         self._run = running.add
         self._drop = running.drop
         self._tenants = tenants
+        self.gate: TenantGate | None = None
+        """What tenants may ask for; None while none of them is limited in anything."""
         self._loop = asyncio.get_running_loop()
         self._tally = tally
         self._aborter = aborter
@@ -122,6 +125,10 @@ class Proxy:
         self._quarantine.reconfigure(router, terms)
         self._decision_lines.clear()
 
+    def decide(self, request: RouteRequest) -> Decision:
+        """Where the rules would send a request now."""
+        return self._router.decide(request)
+
     # --- wire.Handler
 
     def buffers(self, exchange: Exchange) -> bool:
@@ -142,6 +149,10 @@ class Proxy:
                 return
             call = Call(RouteRequest(door.method, door.path, _PASSED_THROUGH), engine_id, "", costly=False)
             exchange.context = call
+            if self.gate is not None:
+                call.tenant = tenant_of(exchange.head, door, self._tenants)
+                if not self._admitted(exchange, call, self.gate):
+                    return
             self.route(exchange, call)
             return
         classification = self._begin(door.path, exchange.body)
@@ -223,6 +234,8 @@ class Proxy:
             self._waiting.leave(exchange, call)
         if call.offered and not call.attempts:  # a probe that never ran has ended, too
             self._oversight.trust.finished(call.engine_id, call.signature, answered=False)
+        if call.meter is not None and self.gate is not None:
+            self.gate.finished(exchange, call, call.meter)
         if decision is not None:
             first = exchange.first_byte_at
             ttft_s = first - exchange.started_at if first else -1.0
@@ -267,10 +280,21 @@ class Proxy:
         tenant = tenant_of(exchange.head, door, self._tenants)
         call = Call(RouteRequest(door.method, door.path, classification), engine_id, tenant, costly)
         exchange.context = call
+        if self.gate is not None and not self._admitted(exchange, call, self.gate):
+            return
         signature = classification.signature
         if signature in self._barred or tenant in self._barred_tenants:
             call.verdict = self._verdict_on(signature, tenant, predicted)
         self.route(exchange, call)
+
+    def _admitted(self, exchange: Exchange, call: Call, gate: TenantGate) -> bool:
+        """Whether its tenant may ask for it; if not, it has been answered."""
+        denial = gate.check(call)
+        if denial is None:
+            return True
+        self._tally.refused(denial.code)
+        exchange.reply(denial.reply)
+        return False
 
     def _refuse(self, exchange: Exchange, refusal: Refusal) -> None:
         """Answer with an error instead of routing."""
@@ -326,6 +350,8 @@ class Proxy:
             if gaps is not None:
                 attempt.gaps = gaps
                 exchange.on_read = gaps.chunk
+        if call.meter is not None:
+            call.meter.begin(exchange, watched=attempt.watched)
         exchange.forward(link.upstream, headers=request_lines, body=body, response_lines=response_lines)
 
     def _dressed(
@@ -338,6 +364,8 @@ class Proxy:
         link = attempt.link
         request_lines = b"x-request-id: %b\r\n" % exchange.request_id
         response_lines = b"%b%b%b" % (self._lines_of(decision), link.response_line, request_lines)
+        if call.limit_lines:
+            response_lines += call.limit_lines
         if not exchange.buffered:
             return request_lines, None, response_lines
         body = spliced(exchange.body, call.features, link.replica.engine, attempt.engine_id)

@@ -17,6 +17,7 @@ from gateway.control.api.pools import PoolsApi
 from gateway.control.api.quarantine import QuarantineApi
 from gateway.control.api.reply import json_reply, openai_errors
 from gateway.control.api.state import StateApi
+from gateway.control.api.tenants import TenantsApi
 from gateway.control.context import AdminContext
 from gateway.control.metrics import Metrics, create_registry
 from gateway.control.trustmetrics import TrustMetrics
@@ -35,6 +36,9 @@ _INDEX = {
     "GET /api/v1/costs?top=20": "the dearest cost signatures: observed beside predicted",
     "GET /api/v1/costs/{signature}": "what was observed of one signature",
     "GET /api/v1/state": "where breakers and costs are shared, and whether that works",
+    "GET /api/v1/tenants": "tenants with their rights, limits and what they have left",
+    "POST /api/v1/tenants/{tenant}/keys": "make a key that all gateways know {author, reason}",
+    "POST /api/v1/tenants/{tenant}/keys/{digest}/revoke": "take it back {author, reason}",
     "POST /api/v1/explain?path=/v1/chat/completions": "what would be decided for the request body, and why",
 }
 
@@ -46,7 +50,7 @@ def create_admin_app(context: AdminContext) -> web.Application:
     limit_bytes = context.config.limits.max_body_bytes
     app = web.Application(middlewares=[openai_errors(lambda: ", ".join(_INDEX))], client_max_size=limit_bytes)
     app.add_routes(admin.routes())
-    for api in (PoolsApi, QuarantineApi, CostsApi, StateApi, ExplainApi):
+    for api in (PoolsApi, QuarantineApi, CostsApi, StateApi, TenantsApi, ExplainApi):
         app.add_routes(api(context).routes())
     return app
 

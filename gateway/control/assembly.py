@@ -1,16 +1,17 @@
 """From a checked configuration to the objects of the running gateway that choose, sense and remember."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from gateway.control.config import Config, PoolConfig
+from gateway.control.config import Config, PoolConfig, ReplicaConfig
 from gateway.feed.target import Target
 from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
 from gateway.routing.router import Router
 from gateway.routing.rule import compile_rule
-from gateway.routing.settings import Reject, Spill
+from gateway.routing.settings import PoolSettings, Reject, Spill
 from gateway.state.memory import MemoryStore
 from gateway.state.store import Store
+from gateway.tenants.register import Register
 
 
 def build_router(config: Config, *, available: bool = False) -> Router:
@@ -19,27 +20,39 @@ def build_router(config: Config, *, available: bool = False) -> Router:
     available: the state in which replicas begin. A gateway begins with none and lets the health monitor admit them;
     a decision on paper (`steplane explain`) takes all as up.
     """
-    pools = {name: _pool(name, pool, available) for name, pool in config.pools.items()}
+    pools = {
+        name: build_pool(name, pool, [build_replica(name, pool, each, available=available) for each in pool.replicas])
+        for name, pool in config.pools.items()
+    }
     rules = [compile_rule(rule.name, rule.pool, rule.when) for rule in config.rules]
     return Router(rules, pools, config.default_pool, config.quarantine_pool)
 
 
 def build_targets(config: Config) -> Iterator[Target]:
-    """All replicas, as the senses see them."""
-    limits = {name: _least_limit(pool) for name, pool in config.pools.items()}
-    # What runs in quarantine is judged by the limits of where it came from, whichever pool that was.
-    least = min((limit for limit in limits.values() if limit is not None), default=None)
+    """All replicas that the configuration names, as the senses see them."""
     for name, pool in config.pools.items():
         for replica in pool.replicas:
-            yield Target(
-                name=replica.label,
-                url=str(replica.url),
-                engine=pool.engine,
-                feed=pool.feed if replica.feed is None else str(replica.feed),
-                token=pool.feed_token,
-                budget_us=least if name == config.quarantine_pool else limits[name],
-                compile_limit_ms=pool.compile_limit_ms,
-            )
+            yield build_target(config, name, replica)
+
+
+def build_target(config: Config, pool_name: str, replica: ReplicaConfig) -> Target:
+    """A replica of a pool, as the senses see it."""
+    pool = config.pools[pool_name]
+    return Target(
+        name=replica.label,
+        url=str(replica.url),
+        engine=pool.engine,
+        feed=pool.feed if replica.feed is None else str(replica.feed),
+        token=pool.feed_token,
+        budget_us=least_limit(config) if pool_name == config.quarantine_pool else _least_limit(pool),
+        compile_limit_ms=pool.compile_limit_ms,
+    )
+
+
+def least_limit(config: Config) -> float | None:
+    """The smallest limit of all pools: what runs in quarantine is judged by where it came from, whichever that was."""
+    limits = [_least_limit(pool) for pool in config.pools.values()]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def build_store(config: Config, clock: Callable[[], float], ttls_s: Mapping[str, float]) -> Store:
@@ -52,33 +65,61 @@ def build_store(config: Config, clock: Callable[[], float], ttls_s: Mapping[str,
     return RedisStore(redis.options(config.folder), clock=clock, ttls_s=ttls_s)
 
 
+def build_tenants(config: Config, clock: Callable[[], float], wall: Callable[[], float]) -> Register:
+    """Who holds which key, and what each tenant may do. Raises ValueError where a file of keys can't be read."""
+    tenants = config.tenants
+    return Register(
+        clock,
+        wall,
+        header=tenants.header,
+        require_key=tenants.require_key,
+        named=tenants.profiles(),
+        unnamed=tenants.unnamed(),
+        keys=tenants.keys(config.folder),
+    )
+
+
 def _least_limit(pool: PoolConfig) -> float | None:
     return pool.hard_limit if pool.step_budget_us is None else pool.step_budget_us
 
 
-def _pool(name: str, config: PoolConfig, available: bool) -> Pool:
-    replicas = tuple(
-        Replica(
-            name=replica.label,
-            url=str(replica.url),
-            host=replica.url.host,
-            port=replica.url.port,
-            tls=replica.url.scheme == "https",
-            engine=config.engine,
-            pool=name,
-            available=available,
-        )
-        for replica in config.replicas
+def build_pool(name: str, config: PoolConfig, replicas: Iterable[Replica] = ()) -> Pool:
+    """A pool with these replicas."""
+    settings = pool_settings(config)
+    return Pool(
+        name,
+        tuple(replicas),
+        settings.step_budget_us,
+        settings.when_unavailable,
+        max_in_flight=settings.max_in_flight,
+        max_structured=settings.max_structured,
+        balance=settings.balance,
     )
+
+
+def pool_settings(config: PoolConfig) -> PoolSettings:
+    """What a pool may be told while it runs."""
     unavailable = config.when_unavailable
     when: Reject | Spill = Reject(unavailable.reject.retry_after_s if unavailable.reject else 1)
     if unavailable.spill is not None:
         when = Spill(unavailable.spill)
-    return Pool(
-        name,
-        replicas,
-        config.step_budget_us,
-        when,
+    return PoolSettings(
+        step_budget_us=config.step_budget_us,
+        when_unavailable=when,
         max_in_flight=config.admission.max_in_flight,
         max_structured=config.admission.max_structured,
+    )
+
+
+def build_replica(pool: str, config: PoolConfig, replica: ReplicaConfig, *, available: bool = False) -> Replica:
+    """A replica of a pool of that name."""
+    return Replica(
+        name=replica.label,
+        url=str(replica.url),
+        host=replica.url.host,
+        port=replica.url.port,
+        tls=replica.url.scheme == "https",
+        engine=config.engine,
+        pool=pool,
+        available=available,
     )

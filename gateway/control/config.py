@@ -33,7 +33,8 @@ from gateway.control.network import Address, AddressError, Origin, parse_address
 from gateway.control.part import Count, Micros, Millis, Name, Part, Seconds, Size
 from gateway.control.problem import ConfigError, Problem, in_order
 from gateway.control.stateconfig import StateConfig
-from gateway.control.validation import HEADER_PATTERN, PATH_PATTERN, custom_error, to_problem, validate
+from gateway.control.tenantsconfig import TenantsConfig, check_tenants
+from gateway.control.validation import PATH_PATTERN, custom_error, to_problem, validate
 
 
 def _parsed(parse: Callable[[object], Address | Origin]) -> BeforeValidator:
@@ -180,12 +181,6 @@ class RuleConfig(Part):
     pool: str
 
 
-class TenantsConfig(Part):
-    """Whose a request is: by `header`, which a proxy in front must set, else by a digest of its API key."""
-
-    header: Annotated[str, StringConstraints(pattern=HEADER_PATTERN)] | None = None
-
-
 class HookCostConfig(Part):
     """How requests are priced.
 
@@ -272,6 +267,7 @@ def check_config(document: Document, folder: Path) -> Config:
         raise ConfigError(in_order(problems)) from None
     errors, warnings = cross_check(config, document)
     errors += check_classifier(config.hookcost, folder, document)
+    errors += check_tenants(config.tenants, folder, config.pools, document)
     if errors:
         raise ConfigError(errors)
     config._warnings = tuple(warnings)

@@ -19,6 +19,7 @@ from gateway.hookcost.costbook import CostBook
 from gateway.routing.admission import AdmissionQueue
 from gateway.routing.router import Router
 from gateway.state.store import Store
+from gateway.tenants.register import Register
 from gateway.wire.upstream import Upstream
 
 
@@ -28,6 +29,7 @@ class AdminContext:
 
     is_draining: asked at each request.
     queues, breakers: by pool. upstreams, steps: by replica.
+    tenants:     whose requests there are, and what each may use.
     transitions: breakers' changes since the start, by kind (`signature`, `tenant`, `replica`), state before and after.
     clock:       the gateway's monotonic one, in seconds; wall: the time of day.
     """
@@ -41,6 +43,7 @@ class AdminContext:
     trust: Trust
     book: CostBook
     store: Store
+    tenants: Register
     running: RunningRequests
     senses: Senses
     queues: Mapping[str, AdmissionQueue]

@@ -1,11 +1,14 @@
 """The configuration of tenants: whose a request is, the keys that say so, and what each tenant may do."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, StringConstraints
 
+from gateway.control.document import Document
 from gateway.control.part import Name, Part
+from gateway.control.problem import Problem, shown
 from gateway.control.validation import HEADER_PATTERN, custom_error
 from gateway.tenants.allowance import Rate, Resource
 from gateway.tenants.keys import is_digest
@@ -116,6 +119,21 @@ class TenantsConfig(Part):
                 if owners.setdefault(each, name) != name:
                     raise ValueError(f"the key {each[:19]}… belongs to {owners[each]!r} and to {name!r}")
         return owners
+
+
+def check_tenants(part: TenantsConfig, folder: Path, pools: Collection[str], document: Document) -> list[Problem]:
+    """What is wrong with the tenants that one entry alone does not show."""
+    problems: list[Problem] = []
+    for name, tenant in part.named.items():
+        where = ("tenants", "named", name)
+        for at, pool in enumerate(tenant.pools or ()):
+            if pool not in pools:
+                problems.append(document.problem((*where, "pools", at), f"one of {', '.join(pools)}", shown(pool)))
+    try:
+        part.keys(folder)
+    except ValueError as error:
+        problems.append(document.problem(("tenants", "named"), "keys that can be read, each of one tenant", str(error)))
+    return problems
 
 
 def read_digests(path: Path) -> list[str]:

@@ -53,6 +53,8 @@ class Register:
         self._allowances: OrderedDict[str, Allowance] = OrderedDict()
         self._spent: dict[str, dict[Resource, float]] = {}
         self._stored_keys: dict[str, str] = {}
+        self.epoch = 0
+        """Grows whenever a head may have become another tenant's."""
         self.configure(header=header, require_key=require_key, named=named, unnamed=unnamed, keys=keys)
 
     def configure(
@@ -65,6 +67,7 @@ class Register:
         keys: Mapping[str, str] | None = None,
     ) -> None:
         """Take another configuration; what tenants owe stays owed. Keys from the store stay."""
+        self.epoch += 1
         self._header = header.lower().encode() if header is not None else b""
         self.require_key = require_key
         self._named = dict(named or {})
@@ -112,6 +115,7 @@ class Register:
 
     def key_stored(self, key_digest: str, tenant: str) -> None:
         """A key that all gateways share was given to `tenant`; "" takes it back."""
+        self.epoch += 1
         if tenant:
             self._stored_keys[key_digest] = tenant
         else:
