@@ -38,6 +38,8 @@ class Pool:
                     admitted past it.
     on_room:        called with a replica that can take more than before: one that came up, or was relieved while
                     requests wait. on_empty: called when the last available replica has gone. Both belong to the queue.
+    resting:        replicas whose engines asked for a pause and that are fit otherwise. A pool of which no others are
+                    left is busy, not unavailable: requests wait for it.
     on_trial:       called with a replica when a trial request of its breaker was sent to it.
     balancer:       chooses in `admit_for`; None: it is not to be called, `admit` takes the least loaded.
 
@@ -61,6 +63,7 @@ class Pool:
         "on_room",
         "on_trial",
         "replicas",
+        "resting",
         "step_budget_us",
         "waiting",
         "when_unavailable",
@@ -84,6 +87,7 @@ class Pool:
         self.max_in_flight = max_in_flight
         self.max_structured = max_structured
         self.waiting = 0
+        self.resting = 0
         self.on_room: Callable[[Replica], None] | None = None
         self.on_empty: Callable[[], None] | None = None
         self.on_trial: Callable[[Replica], None] | None = None
@@ -132,14 +136,14 @@ class Pool:
         self.set_step_budget(settings.step_budget_us)
 
     def is_available(self) -> bool:
-        """Whether any replica may be picked now."""
-        return self._available > 0
+        """Whether any replica may be picked now, or after a pause that it asked for."""
+        return self._available > 0 or self.resting > 0
 
     def can_serve(self, excluded: Collection[Replica] = ()) -> bool:
-        """Whether a replica is available that is not `excluded`, though it may have no room now."""
-        available = self._available
+        """Whether a replica is available that is not `excluded`, though it may have no room now, or rest."""
+        available = self._available + self.resting
         for replica in excluded:
-            if replica.available:
+            if replica.available or replica.resting:
                 available -= 1
         return available > 0
 
@@ -288,7 +292,7 @@ class Pool:
 
     def _place(self, replica: Replica) -> None:
         """Give a replica a place, and count it if it is available. Raises ValueError where it has one."""
-        replica.watch(self._changed)
+        replica.watch(self._changed, self._rested)
         if self._free:
             at = self._free.pop()
             self._slots[at] = replica
@@ -299,6 +303,8 @@ class Pool:
         replica.bit = 1 << at
         if replica.available:
             self._enter(replica)
+        if replica.resting:
+            self.resting += 1
 
     def _available_now(self) -> list[Replica]:
         """The available replicas in their order; kept until one comes or goes."""
@@ -319,8 +325,18 @@ class Pool:
                 self.on_room(replica)
         else:
             self._leave(replica)
-            if not self._available and self.on_empty is not None:
-                self.on_empty()
+            self._check_empty()
+
+    def _rested(self, replica: Replica) -> None:
+        if replica.resting:
+            self.resting += 1
+        else:
+            self.resting -= 1
+            self._check_empty()
+
+    def _check_empty(self) -> None:
+        if not self._available and not self.resting and self.on_empty is not None:
+            self.on_empty()
 
     def _enter(self, replica: Replica) -> None:
         self._ready = None

@@ -2,8 +2,8 @@
 
 Owns no connection and does no checking. Whether it may be picked has independent causes: the health monitor says
 whether it is up (`set_healthy`), the replica breaker whether it is trusted (`eject`, `try_out`, `readmit`), a person
-whether it is to run empty (`drain`, `undrain`). What runs on it is counted by its pool alone. A plain class: compiled,
-its `__init__` takes half the time of a dataclass's.
+whether it is to run empty (`drain`, `undrain`), its engine whether it is busy (`rest`). What runs on it is counted by
+its pool alone. A plain class: compiled, its `__init__` takes half the time of a dataclass's.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,8 @@ class Replica:
     url:         `http://host:port`, without a trailing slash.
     engine:      `sglang`, `vllm` or `other`.
     pool:        name of the pool that it belongs to.
-    available:   may be picked. Derived: up, not draining, not ejected, and if on trial, with a trial left.
+    available:   may be picked. Derived: up, not draining, not ejected, if on trial, with a trial left, and not resting.
+    resting:     its engine asked for a pause (`paused`), which is all that keeps it from being picked.
     healthy:     its health checks say that it is up.
     draining:    what runs there is finished, and nothing new is sent there. retired: it has left its pool for good.
     ejected:     its breaker is open.
@@ -33,6 +34,7 @@ class Replica:
 
     __slots__ = (
         "_on_change",
+        "_on_rest",
         "at",
         "available",
         "bit",
@@ -48,9 +50,11 @@ class Replica:
         "in_flight",
         "name",
         "on_trial",
+        "paused",
         "pool",
         "port",
         "reserved",
+        "resting",
         "retired",
         "structured",
         "tls",
@@ -87,6 +91,7 @@ class Replica:
         self.cache_usage = -1.0
         self.available = self.healthy = available
         self.draining = self.retired = False
+        self.paused = self.resting = False
         self.ejected = False
         self.on_trial = False
         self.trials_left = 0
@@ -98,15 +103,20 @@ class Replica:
         self.at = 0
         self.bit = 1
         self._on_change: Callable[[Replica], None] | None = None
+        self._on_rest: Callable[[Replica], None] | None = None
 
     def __repr__(self) -> str:
         return f"<Replica {self.name} at {self.url}>"
 
-    def watch(self, on_change: Callable[["Replica"], None]) -> None:
-        """Be told whenever `available` has changed. For its pool; raises ValueError where it belongs to another one."""
+    def watch(self, on_change: Callable[["Replica"], None], on_rest: Callable[["Replica"], None]) -> None:
+        """Be told whenever `available` or `resting` has changed.
+
+        For its pool; raises ValueError where it belongs to another one.
+        """
         if self._on_change is not None:
             raise ValueError(f"replica {self.name!r} is in a pool already: each pool needs its own Replica")
         self._on_change = on_change
+        self._on_rest = on_rest
 
     def set_healthy(self, healthy: bool) -> None:
         """The health monitor's word."""
@@ -121,6 +131,11 @@ class Replica:
     def undrain(self) -> None:
         """Send requests there again."""
         self.draining = False
+        self._derive()
+
+    def rest(self, paused: bool) -> None:
+        """Its engine asked for a pause, or that is over. No fault: what waits for the pool goes on waiting."""
+        self.paused = paused
         self._derive()
 
     def retire(self) -> None:
@@ -150,14 +165,26 @@ class Replica:
             self._derive()
 
     def _derive(self) -> None:
-        available = (
+        fit = (
             self.healthy
             and not self.draining
             and not self.retired
             and not self.ejected
             and (not self.on_trial or self.trials_left > 0)
         )
+        # Told in such an order that a pool whose replicas rest is never taken for one that has none.
+        resting = fit and self.paused
+        if resting and not self.resting:
+            self._rests(True)
+        available = fit and not self.paused
         if available is not self.available:
             self.available = available
             if self._on_change is not None:
                 self._on_change(self)
+        if self.resting and not resting:
+            self._rests(False)
+
+    def _rests(self, resting: bool) -> None:
+        self.resting = resting
+        if self._on_rest is not None:
+            self._on_rest(self)

@@ -1,0 +1,1 @@
+"""When a request is tried again, how often in all, how soon, and until when. Pure: no socket, and clocks are given."""
