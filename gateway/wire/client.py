@@ -8,14 +8,20 @@ header, body, and those of the running exchange.
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+import select
 import socket
-from typing import TYPE_CHECKING, Final, cast
+import sys
+from typing import TYPE_CHECKING, Any, Final, cast
 
+import orjson
 import structlog
 
 from gateway.wire.chunked import ChunkedBody, ChunkError
 from gateway.wire.exchange import Exchange, Handler, State
 from gateway.wire.failure import Failure
+from gateway.wire.forwarding import Peer, Trail
 from gateway.wire.message import (
     CONTINUE,
     HANDLER_FAILED,
@@ -43,14 +49,18 @@ class ClientConnection:
     """
 
     __slots__ = (
+        "_announced",
         "_body_remaining",
         "_chunks",
         "_closing",
+        "_counts",
         "_deaf",
+        "_forwarding",
         "_heads",
         "_incoming",
         "_last_head",
         "_partial",
+        "_peer",
         "_probe",
         "_server",
         "_unread",
@@ -62,13 +72,19 @@ class ClientConnection:
         "limits",
         "reading_paused",
         "timeouts",
+        "trail",
+        "trail_lines",
         "transport",
         "write_paused",
     )
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, announced: str | None = None) -> None:
+        """announced: the client's address, where a proxy that speaks for it has told it."""
         self._server = server
+        self._announced = announced
         self._heads = server.heads
+        self._counts = server.counts
+        self._forwarding = server.forwarding
         self.handler: Handler = server.handler
         self.limits = server.limits
         self.timeouts = server.timeouts
@@ -83,7 +99,12 @@ class ClientConnection:
         self._body_remaining = 0
         self._chunks: ChunkedBody | None = None
         self._last_head = LastHead()
-        self._varied_head = VariedHead()
+        self._varied_head = VariedHead(server.forwarding)
+        self._peer: Peer | None = None
+        self.trail: Trail | None = None
+        """Of the last request that went out."""
+        self.trail_lines = b""
+        """What its replica is told of the way that it came."""
         self._partial = bytearray()
         self._probe: HeadProbe | None = None
         self._unread = b""
@@ -98,6 +119,14 @@ class ClientConnection:
     def draining(self) -> bool:
         """The server is going away: no further request on this connection."""
         return self._server.draining
+
+    @property
+    def address(self) -> str:
+        """Where the client is, as text; empty where a Unix socket hides it."""
+        if self._announced is not None:
+            return self._announced
+        place: Any = self.transport.get_extra_info("peername")
+        return place[0] if isinstance(place, tuple) else ""
 
     # --- asyncio.Protocol
 
@@ -150,6 +179,17 @@ class ClientConnection:
 
     # --- what exchanges and upstream connections use
 
+    def follow(self, trail: Trail | None) -> None:
+        """Spell `trail_lines` for requests that came by `trail`: the next one most often has the same."""
+        forwarding = self._forwarding
+        self.trail = trail
+        if trail is None or forwarding is None:
+            self.trail_lines = b""
+            return
+        if self._peer is None:
+            self._peer = forwarding.peer(self.address, self.transport.get_extra_info("ssl_object") is not None)
+        self.trail_lines = forwarding.lines(trail, self._peer)
+
     def send_reply(self, exchange: Exchange, reply: Reply) -> None:
         """Write a complete response of ours."""
         exchange.status = reply.status
@@ -172,6 +212,9 @@ class ClientConnection:
 
     def finished(self, exchange: Exchange) -> None:
         """An exchange is over: tell the handler, then turn to the next request, or close."""
+        counts = self._counts
+        counts.bytes_in += exchange.body_size
+        counts.bytes_out += exchange.bytes_out
         try:
             self.handler.finished(exchange)
         except Exception:
@@ -247,15 +290,37 @@ class ClientConnection:
 
     def has_left(self) -> bool:
         """Whether the client has closed the connection, asked of the kernel: while nothing is read, nobody says so."""
-        connection = self.transport.get_extra_info("socket")
+        asked = select.poll()
+        asked.register(self.transport.get_extra_info("socket"), select.POLLRDHUP)
+        return len(asked.poll(0)) > 0
+
+    def body_due(self) -> Exchange | None:
+        """The exchange whose body the client is to send just now, if there is one."""
+        return None if self.reading_paused or self._closing else self._incoming
+
+    def refuse_slow_body(self) -> None:
+        """The body comes more slowly than the least rate."""
+        self._counts.slow_bodies += 1
+        limit = f"the request body came at less than {self.limits.body_min_bytes_per_s} bytes per second"
+        self._refuse(error_reply(408, limit, "request_timeout"))
+
+    def bytes_taken(self) -> int:
+        """How much the client has taken of what we have written since some moment that never changes.
+
+        Asked of the kernel, which may hold megabytes that our own buffer knows nothing of.
+        """
         try:
-            return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in _LEFT
+            info = self.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED[1])
+            if len(info) == _ACKED[1]:
+                return int.from_bytes(info[_ACKED[0] :], sys.byteorder)
         except OSError:
-            return False
+            pass  # no TCP
+        written = 0 if self.current is None else self.current.bytes_out
+        return written - self.transport.get_write_buffer_size()
 
     def turn_away(self, reply: Reply) -> None:
         """Answer before any request has come, and close."""
-        self._write_reply(reply, b"", close=True)
+        self._write_refusal(reply, b"")
         self._linger()
 
     def drain(self) -> None:
@@ -277,7 +342,7 @@ class ClientConnection:
                 else:
                     data = self._read_body(self._incoming, data)
         except RefusedError as error:
-            self._refuse(error.reply)
+            self._refuse(error.reply, error.request_id)
         except ChunkError as broken:  # a name of its own: to mypyc a variable has one type
             self._refuse(error_reply(400, f"invalid request body: {broken}", "bad_http"))
         except Exception:
@@ -318,7 +383,7 @@ class ClientConnection:
             else:
                 head = varied
         if length > self.limits.max_body_bytes:
-            raise RefusedError(self._body_too_large())
+            raise RefusedError(self._body_too_large(), head.request_id)
         self._partial.clear()
         self._probe = None
         exchange = Exchange(self, head, length, self.clock.at)
@@ -406,12 +471,12 @@ class ClientConnection:
         except Exception:
             self._handler_raised(exchange)
 
-    def _refuse(self, reply: Reply) -> None:
+    def _refuse(self, reply: Reply, request_id: bytes = b"") -> None:
         """Answer a request that cannot be read, and close."""
         self._deaf = True
         incoming, self._incoming = self._incoming, None
         if incoming is None or incoming is not self.current:
-            self._write_reply(reply, b"", close=True)
+            self._write_refusal(reply, request_id if incoming is None else incoming.request_id)
             self._linger()
         elif incoming.state == State.responding:
             self.transport.abort()  # the upstream answers already, and its answer cannot be completed
@@ -446,6 +511,22 @@ class ClientConnection:
     def _body_too_large(self) -> Reply:
         return error_reply(413, f"the request body exceeds {self.limits.max_body_bytes} bytes", "body_too_large")
 
+    def _write_refusal(self, reply: Reply, request_id: bytes) -> None:
+        """Write an error of the wire's own under an id that the log has, too: the client's, if it has a usable one."""
+        self._counts.refuse(reply.status)
+        if not _REQUEST_ID(request_id):
+            request_id = os.urandom(12).hex().encode()
+        error = orjson.loads(reply.body)["error"]
+        log.info(
+            "request_refused",
+            status=reply.status,
+            code=error["code"],
+            reason=error["message"],
+            request_id=request_id.decode("ascii"),
+            client=self.address,
+        )
+        self._write_reply(reply, b"x-request-id: %b\r\n" % request_id, close=True)
+
     def _write_reply(self, reply: Reply, lines: bytes, *, close: bool, head_only: bool = False) -> None:
         head = b"%bcontent-type: %b\r\ncontent-length: %d\r\n%b%b%b\r\n" % (
             status_line(reply.status),
@@ -455,7 +536,9 @@ class ClientConnection:
             lines,
             b"connection: close\r\n" if close else b"",
         )
-        self.transport.write(head if head_only else head + reply.body)
+        answer = head if head_only else head + reply.body
+        self._counts.bytes_out += len(answer)
+        self.transport.write(answer)
 
     def _close(self) -> None:
         """Close once everything is written; the sweep aborts if that takes too long."""
@@ -474,8 +557,9 @@ class ClientConnection:
         self._resume_reading()
 
 
-_LEFT = frozenset((7, 8))
-"""Linux's TCP_CLOSE (after a reset) and TCP_CLOSE_WAIT (after a FIN)."""
+_REQUEST_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}").fullmatch
+_ACKED: Final = (120, 128)
+"""Where Linux' tcp_info has tcpi_bytes_acked."""
 _NEVER: Final = float("inf")
 _UNREAD_HIGH_WATER: Final = 64 * 1024
 """Pipelined bytes kept for one client; reading on below it is what notices that the client has gone."""

@@ -13,11 +13,11 @@ from gateway.wire.failure import Failure, FailureKind
 from gateway.wire.message import LAST_CHUNK, Reply, chunk
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
 
     from gateway.wire.client import ClientConnection
     from gateway.wire.connection import UpstreamConnection
+    from gateway.wire.pending import Pending
     from gateway.wire.requesthead import RequestHead
     from gateway.wire.upstream import Upstream
 
@@ -106,7 +106,7 @@ class Exchange:
     _attempt_body = b""
     _body_given = False
     _body_ended = False
-    _connect_task: asyncio.Task[None] | None = None
+    _pending: Pending | None = None
     _held = b""
     _held_status = 0
 
@@ -155,7 +155,7 @@ class Exchange:
         self.state = State.connecting
         if self.received:
             self.client.deadline = _NEVER  # the pool bounds the time to connect
-        self._connect_task = upstream.connect(self)
+        self._pending = upstream.connect(self)
 
     def reply(self, reply: Reply) -> None:
         """Answer the client ourselves, unless an answer has begun."""
@@ -205,7 +205,7 @@ class Exchange:
 
     def attach(self, connection: UpstreamConnection) -> None:
         """An upstream connection is ours: write the request."""
-        self._connect_task = None
+        self._pending = None
         self.connection = connection
         self.state = State.upstream
         head, client = self.head, self.client
@@ -236,7 +236,7 @@ class Exchange:
 
     def connect_failed(self, failure: Failure) -> None:
         """No connection could be made for this exchange."""
-        self._connect_task = None
+        self._pending = None
         self._failed(failure)
 
     def upstream_failed(self, connection: UpstreamConnection, failure: Failure) -> None:
@@ -359,19 +359,22 @@ class Exchange:
         self.finish()
 
     def _drop_connection(self) -> None:
-        if self._connect_task is not None:
-            self._connect_task.cancel()
-            self._connect_task = None
+        if self._pending is not None:
+            self._pending.cancel()
+            self._pending = None
         if self.connection is not None:
             self.connection.drop()
             self.connection = None
 
     def _spelled(self, framing: bytes, body: bytes = b"") -> bytes:
-        head = self.head
-        return b"%b %b HTTP/1.1\r\n%b%b%b\r\n%b" % (
+        head, client = self.head, self.client
+        if head.trail is not client.trail:
+            client.follow(head.trail)
+        return b"%b %b HTTP/1.1\r\n%b%b%b%b\r\n%b" % (
             head.method,
             head.target,
             head.lines,
+            client.trail_lines,
             self._attempt_lines,
             framing,
             body,

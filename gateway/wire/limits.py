@@ -5,11 +5,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Sizes in bytes; `max_connections` counts client connections, 0 for no limit."""
+    """Sizes in bytes, rates in bytes per second. 0: no limit, but for the first two."""
 
     max_header_bytes: int = 64 * 1024
     max_body_bytes: int = 64 * 1024 * 1024
     max_connections: int = 0
+    """Client connections, all together."""
+    max_connections_per_address: int = 0
+    """Of one IPv4 address or one IPv6 /64."""
+    max_requests_per_connection: int = 0
+    body_min_bytes_per_s: int = 0
+    """A request body that comes more slowly is refused."""
+    write_min_bytes_per_s: int = 0
+    """A client that takes a response more slowly, while there is something to take, is cut off."""
     write_high_water_bytes: int = 256 * 1024
     """Unsent bytes towards one peer above which the other peer is no longer read."""
 
@@ -22,6 +30,8 @@ class Timeouts:
     """From the first byte of a request to the end of its header."""
     body_s: float = 60.0
     """Between two reads of a request body."""
+    rate_grace_s: float = 20.0
+    """How long a body or a client may be slower than the least rate."""
     connect_s: float = 2.0
     first_byte_s: float = 600.0
     """From the request written to the first byte of the response."""

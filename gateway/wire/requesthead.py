@@ -12,6 +12,7 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
+from gateway.wire.forwarding import Forwarding, Trail
 from gateway.wire.message import (
     HEAD_END,
     HOP_BY_HOP,
@@ -25,11 +26,12 @@ from gateway.wire.message import (
 
 
 class RefusedError(Exception):
-    """A request that is refused; `reply` says why."""
+    """A request that is refused; `reply` says why. `request_id`: the client's, if the head got so far."""
 
-    def __init__(self, reply: Reply) -> None:
+    def __init__(self, reply: Reply, request_id: bytes = b"") -> None:
         super().__init__(reply.status)
         self.reply = reply
+        self.request_id = request_id
 
 
 class RequestHead:
@@ -42,6 +44,7 @@ class RequestHead:
     has_length: there is a `content-length`.
     drops:      a `Connection` header names further headers that end here.
     base:       the head that this one is but for `new_lines`, which were never seen before; else None.
+    trail:      what it says about its way here, which is then not in `lines`; None if nobody wants to know.
     note:       the handler's own; kept with the head.
 
     Not to be changed but for `note`.
@@ -63,6 +66,7 @@ class RequestHead:
         "path",
         "request_id",
         "target",
+        "trail",
     )
 
     def __init__(
@@ -79,6 +83,7 @@ class RequestHead:
         expects_continue: bool,
         request_id: bytes,
         drops: bool,
+        trail: Trail | None = None,
         base: "RequestHead | None" = None,
         new_lines: tuple[bytes, ...] = (),
         note: Any = None,
@@ -95,11 +100,14 @@ class RequestHead:
         self.expects_continue = expects_continue
         self.request_id = request_id
         self.drops = drops
+        self.trail = trail
         self.base = base
         self.new_lines = new_lines
         self.note: Any = note
 
-    def varied(self, lines: bytes, request_id: bytes, new: Headers, new_lines: tuple[bytes, ...]) -> "RequestHead":
+    def varied(
+        self, lines: bytes, request_id: bytes, trail: Trail | None, new: Headers, new_lines: tuple[bytes, ...]
+    ) -> "RequestHead":
         """The same head with further header lines."""
         return RequestHead(
             self.method,
@@ -114,6 +122,7 @@ class RequestHead:
             self.expects_continue,
             request_id,
             False,
+            trail,
             self,
             new_lines,
             self.note,
@@ -130,9 +139,11 @@ class RequestHead:
 class RequestHeads:
     """Reads heads and remembers those it has read, within bounds. One for all connections of a server."""
 
-    __slots__ = ("_known", "_lines")
+    __slots__ = ("_forwarding", "_known", "_lines")
 
-    def __init__(self) -> None:
+    def __init__(self, forwarding: Forwarding | None = None) -> None:
+        """forwarding: says which headers go into the trail of a head; None: none do, and they are as all others."""
+        self._forwarding = forwarding
         self._known: dict[bytes, RequestHead] = {}
         self._lines: set[bytes] = set()
         """The lines of the known heads."""
@@ -162,20 +173,25 @@ class RequestHeads:
             return None
         HeadProbe().feed(b"GET / HTTP/1.1\r\n%b\r\n\r\n" % b"\r\n".join(new))
         headers: Headers = []
+        fields: Headers = []
         lines = [base.lines]
         request_id = base.request_id
         names = {name.lower() for name, _ in base.headers}
         for line in new:
             name, _, value = line.partition(b":")
-            if name.lower() in names:
+            lower = name.lower()
+            if lower in names:
                 return None  # the order of equal names means something
             value = value.strip(b" \t")
             headers.append((name, value))
-            if name.lower() == b"x-request-id":
+            if lower == b"x-request-id":
                 request_id = value
+            elif self._forwarding is not None and self._forwarding.concerns(lower):
+                fields.append((lower, value))
             else:
                 lines.append(line + b"\r\n")
-        return base.varied(b"".join(lines), request_id, headers, tuple(new))
+        trail = base.trail if base.trail is None else base.trail.and_also(fields)
+        return base.varied(b"".join(lines), request_id, trail, headers, tuple(new))
 
     def _split(self, key: bytes) -> tuple[list[bytes], bytes]:
         """The lines that may be new each time, and the head without them; no lines if it cannot be split like that."""
@@ -198,11 +214,11 @@ class RequestHeads:
             base = data
             for line in new:
                 base = base.replace(b"\r\n%b\r\n" % line, b"\r\n", 1)
-            self._keep(rest, parse(base))
+            self._keep(rest, parse(base, self._forwarding))
             head = self._varied(key)
             if head is not None:
                 return head
-        head = parse(data)
+        head = parse(data, self._forwarding)
         if not head.has_length or key is not data:
             self._keep(key, head)
         return head
@@ -217,7 +233,7 @@ class RequestHeads:
         self._lines.update(key[:-4].split(b"\r\n"))
 
 
-def parse(data: bytes) -> RequestHead:
+def parse(data: bytes, forwarding: Forwarding | None = None) -> RequestHead:
     """Check a complete head with llhttp and take it apart. Raises RefusedError."""
     probe = HeadProbe()
     probe.feed(data)
@@ -233,6 +249,7 @@ def parse(data: bytes) -> RequestHead:
     headers: Headers = []
     lines: list[bytes] = []
     options: list[bytes] = []
+    fields_of_trail: Headers = []
     host = b""
     hosts = 0
     has_length = chunked = expects = False
@@ -246,7 +263,10 @@ def parse(data: bytes) -> RequestHead:
         if lower.startswith(_OURS):
             continue
         if lower not in _HANDLED:
-            lines.append(line)
+            if forwarding is not None and forwarding.concerns(lower):
+                fields_of_trail.append((lower, value))
+            else:
+                lines.append(line)
         elif lower == b"host":
             hosts += 1
             host = value
@@ -278,6 +298,7 @@ def parse(data: bytes) -> RequestHead:
     named = connection_options(options)
     if drop := named - _PLAIN_OPTIONS:
         lines = [line for line in lines if line.partition(b":")[0].lower() not in drop]
+        fields_of_trail = [field for field in fields_of_trail if field[0] not in drop]
     lines.insert(0, b"host: " + host)
     return RequestHead(
         method=method,
@@ -292,6 +313,7 @@ def parse(data: bytes) -> RequestHead:
         expects_continue=expects and not http10,
         request_id=request_id,
         drops=bool(drop),
+        trail=None if forwarding is None else Trail(host, http10, fields_of_trail),
     )
 
 

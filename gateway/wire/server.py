@@ -1,60 +1,137 @@
-"""Listening sockets, the set of client connections, their deadlines, and how it all comes to an end."""
+"""The client connections of all listening sockets, their limits and deadlines, and how it all comes to an end."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+import socket
+from collections.abc import Callable
+from typing import Any
 
+from gateway.wire.addresscount import AddressCounts
+from gateway.wire.certificate import Certificate
 from gateway.wire.client import ClientConnection
 from gateway.wire.clock import Clock
-from gateway.wire.exchange import Handler
+from gateway.wire.countedclient import CountedConnection
+from gateway.wire.counts import WireCounts
+from gateway.wire.exchange import Exchange, Handler
+from gateway.wire.forwarding import Forwarding
 from gateway.wire.limits import Limits, Timeouts
-from gateway.wire.message import error_reply
+from gateway.wire.listening import BACKLOG, UnixFile, bind_tcp, bind_unix
+from gateway.wire.lobby import Lobby
+from gateway.wire.message import Reply, error_reply
+from gateway.wire.minimumrate import MinimumRate
 from gateway.wire.requesthead import RequestHeads
 from gateway.wire.upstream import Upstream
 
-_BACKLOG = 4096
 _TURNED_AWAY = 64
 """Connections above the limit that are told why at the same time; the others are just closed."""
+_RATES_EVERY_S = 1.0
 
 
 class Server:
     """An HTTP/1.1 server on any number of addresses. Make and use it on its event loop."""
 
-    def __init__(self, handler: Handler, limits: Limits | None = None, timeouts: Timeouts | None = None) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        limits: Limits | None = None,
+        timeouts: Timeouts | None = None,
+        forwarding: Forwarding | None = None,
+    ) -> None:
+        """forwarding: what replicas are told of the clients; None: all headers pass as they came."""
         self.handler = handler
-        self.limits = limits or Limits()
-        self.timeouts = timeouts or Timeouts()
         self.loop = asyncio.get_running_loop()
         self.clock = Clock(self.loop.time)
-        self.heads = RequestHeads()
+        self.counts = WireCounts()
         self.draining = False
         self.connections: set[ClientConnection] = set()
         self.upstreams: set[Upstream] = set()
         """Pools whose idle connections the sweep closes in time."""
         self._turned_away: set[ClientConnection] = set()
         """Those above the limit that linger to read why."""
-        self._listeners: list[asyncio.Server] = []
+        self._addresses = AddressCounts(0)
+        self._entered: dict[object, str] = {}
+        """Connections that count for an address, and for which."""
+        self._listeners: list[asyncio.Server | Lobby] = []
+        self._files: list[UnixFile] = []
         self._sweep: asyncio.TimerHandle | None = None
+        self._rates_at = 0.0
         self._empty = asyncio.Event()
         self._empty.set()
+        self.configure(limits or Limits(), timeouts or Timeouts(), forwarding)
 
-    async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Listen on an address and return it with the real port. Raises OSError if it cannot be had."""
-        listener = await self.loop.create_server(
-            cast(Any, lambda: ClientConnection(self)), host, port, backlog=_BACKLOG, reuse_address=True
-        )
-        self._listeners.append(listener)
+    def configure(self, limits: Limits, timeouts: Timeouts, forwarding: Forwarding | None) -> None:
+        """Use these for connections from now on; those that exist keep theirs, but for the counts and rates."""
+        self.limits = limits
+        self.timeouts = timeouts
+        self.forwarding = forwarding
+        self.heads = RequestHeads(forwarding)
+        counted = limits.max_requests_per_connection > 0
+        self._connection: type[ClientConnection] = CountedConnection if counted else ClientConnection
+        self._addresses.limit = limits.max_connections_per_address
+        self._bodies: MinimumRate[Exchange] = MinimumRate(limits.body_min_bytes_per_s, timeouts.rate_grace_s)
+        self._readers: MinimumRate[ClientConnection] = MinimumRate(limits.write_min_bytes_per_s, timeouts.rate_grace_s)
+
+    async def listen(
+        self,
+        host: str = "",
+        port: int = 0,
+        *,
+        path: str = "",
+        mode: int | None = None,
+        sock: socket.socket | None = None,
+        reuse_port: bool = False,
+        certificate: Certificate | None = None,
+        proxy_protocol: bool = False,
+    ) -> tuple[str, int]:
+        """Listen on a host's port, on a Unix socket at `path`, or on a bound socket, which is then ours.
+
+        mode:           permissions of the Unix socket.
+        reuse_port:     other processes listen on the same port, too.
+        certificate:    TLS is spoken, with this.
+        proxy_protocol: every connection begins with a PROXY header, which is believed.
+
+        Returns the address with the real port; of a Unix socket `unix:PATH` and 0. Raises OSError.
+        """
+        if sock is not None:
+            sockets = [sock]
+        elif path:
+            sockets = [bind_unix(path, mode)]
+            self._files.append(UnixFile(path))
+        else:
+            sockets = bind_tcp(host, port, reuse_port=reuse_port)
+        place = sockets[0].getsockname()
+        for each in sockets:
+            await self._serve(each, certificate, proxy_protocol)
         if self._sweep is None:
             self._sweep = self.loop.call_later(self.timeouts.sweep_s, self._on_sweep)
-        address = listener.sockets[0].getsockname()
-        return address[0], address[1]
+        return (place[0], place[1]) if isinstance(place, tuple) else (f"unix:{path or place}", 0)
+
+    async def _serve(self, listener: socket.socket, certificate: Certificate | None, proxy_protocol: bool) -> None:
+        if certificate is not None or proxy_protocol:
+            listener.listen(BACKLOG)
+            listener.setblocking(False)
+            self._listeners.append(Lobby(self, listener, certificate, proxy_protocol))
+        elif listener.family == socket.AF_UNIX:
+            server = await self.loop.create_unix_server(self.protocol(None), sock=listener, backlog=BACKLOG)
+            self._listeners.append(server)
+        else:
+            server = await self.loop.create_server(self.protocol(None), sock=listener, backlog=BACKLOG)
+            self._listeners.append(server)
+
+    def reload_certificates(self) -> bool:
+        """Take up renewed certificates now. False: one cannot be used and the one before it stays; the log says why."""
+        outcomes = [each.reload() for each in self._certificates()]
+        return all(outcomes)
+
+    def _certificates(self) -> list[Certificate]:
+        lobbies = [each for each in self._listeners if isinstance(each, Lobby)]
+        return [lobby.certificate for lobby in lobbies if lobby.certificate is not None]
 
     async def drain(self) -> None:
         """Stop accepting, close idle connections and wait for the running exchanges, `drain_s` at most."""
         self.draining = True
-        for listener in self._listeners:
-            listener.close()
+        self._stop_listening()
         for connection in list(self.connections):
             connection.drain()
         try:
@@ -69,32 +146,72 @@ class Server:
         self.draining = True
         if self._sweep is not None:
             self._sweep.cancel()
+        self._stop_listening()
         for listener in self._listeners:
-            listener.close()
+            if isinstance(listener, Lobby):
+                await listener.clear()
         for connection in list(self.connections):
             connection.abort()
         for upstream in self.upstreams:
             upstream.close()
         await self._empty.wait()
 
+    def _stop_listening(self) -> None:
+        for file in self._files:
+            file.remove()
+        self._files.clear()
+        for listener in self._listeners:
+            listener.close()
+
+    def protocol(self, announced: str | None) -> Callable[[], Any]:
+        """What makes the protocol of a connection; `announced` is the client's address if a proxy has told it."""
+        return lambda: self._connection(self, announced)
+
+    def has_room(self, waiting: int) -> bool:
+        """Whether one more connection is within `max_connections` beside the `waiting` that are not open yet."""
+        limit = self.limits.max_connections
+        return not 0 < limit <= len(self.connections) - len(self._turned_away) + waiting
+
+    def enter(self, connection: object, address: str) -> bool:
+        """Count a connection for its address, if that has a limit. False: it has too many."""
+        if not self._addresses.limit:
+            return True
+        if not self._addresses.enter(address):
+            self.counts.address_full += 1
+            return False
+        self._entered[connection] = address
+        return True
+
+    def leave(self, connection: object) -> None:
+        """Count it no more."""
+        address = self._entered.pop(connection, None)
+        if address is not None:
+            self._addresses.leave(address)
+
     def opened(self, connection: ClientConnection) -> None:
         """A client has connected."""
         self.connections.add(connection)
+        self.counts.connections += 1
         self._empty.clear()
         limit = self.limits.max_connections
         if 0 < limit < len(self.connections) - len(self._turned_away):
-            if len(self._turned_away) >= _TURNED_AWAY:
-                connection.abort()
-                return
-            self._turned_away.add(connection)
-            connection.turn_away(
-                error_reply(503, "too many connections", "too_many_connections", headers=b"retry-after: 1\r\n")
-            )
+            self.counts.turned_away += 1
+            self._turn_away(connection, _TOO_MANY)
+        elif self._addresses.limit and not self.enter(connection, connection.address):
+            self._turn_away(connection, _TOO_MANY_OF_ONE)
+
+    def _turn_away(self, connection: ClientConnection, reply: Reply) -> None:
+        if len(self._turned_away) >= _TURNED_AWAY:
+            connection.abort()
+            return
+        self._turned_away.add(connection)
+        connection.turn_away(reply)
 
     def closed(self, connection: ClientConnection) -> None:
         """A client connection is gone."""
         self.connections.discard(connection)
         self._turned_away.discard(connection)
+        self.leave(connection)
         if not self.connections:
             self._empty.set()
 
@@ -106,5 +223,28 @@ class Server:
                 connection.expire()
             elif connection.has_left():
                 connection.abort()
+        if now >= self._rates_at:
+            self._rates_at = now + _RATES_EVERY_S
+            self._check_rates(now)
+        for certificate in self._certificates():
+            certificate.look(now)
         for upstream in self.upstreams:
             upstream.sweep(now)
+
+    def _check_rates(self, now: float) -> None:
+        """End what is slower than its least rate."""
+        if self.limits.body_min_bytes_per_s:
+            due = [exchange for each in self.connections if (exchange := each.body_due()) is not None]
+            for exchange in self._bodies.check([(each, each.body_size) for each in due], now):
+                exchange.client.refuse_slow_body()
+        if self.limits.write_min_bytes_per_s:
+            readers = [(each, each.bytes_taken()) for each in self.connections if each.write_paused]
+            for connection in self._readers.check(readers, now):
+                self.counts.slow_readers += 1
+                connection.abort()
+
+
+_TOO_MANY = error_reply(503, "too many connections", "too_many_connections", headers=b"retry-after: 1\r\n")
+_TOO_MANY_OF_ONE = error_reply(
+    429, "too many connections from this address", "too_many_connections", headers=b"retry-after: 1\r\n"
+)

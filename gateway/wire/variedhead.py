@@ -7,19 +7,21 @@ takes a tenth of the time of taking the head apart. Decides nothing about framin
 import re
 from typing import Final
 
-from gateway.wire.message import MAX_DIGITS, length_place
+from gateway.wire.forwarding import Forwarding
+from gateway.wire.message import MAX_DIGITS, Headers, length_place
 from gateway.wire.requesthead import RequestHead
 
-_VALUE: Final = re.compile(rb"[\x21-\x7e]*").fullmatch
+_VALUE: Final = re.compile(rb"(?:[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?)?").fullmatch
 _LENGTH: Final = -1
 
 
 class VariedHead:
     """What two such heads have in common. Matches nothing before `keep`."""
 
-    __slots__ = ("_base", "_ends", "_names", "_pieces")
+    __slots__ = ("_base", "_ends", "_forwarding", "_names", "_pieces")
 
-    def __init__(self) -> None:
+    def __init__(self, forwarding: Forwarding | None = None) -> None:
+        self._forwarding = forwarding
         self._base: RequestHead | None = None
         self._names: list[bytes] = []
         """Of the varied lines, with their colon and what follows up to the value."""
@@ -67,7 +69,8 @@ class VariedHead:
         length = -1
         lines = [base.lines]
         request_id = base.request_id
-        new: list[tuple[bytes, bytes]] = []
+        trail = base.trail
+        new: Headers = []
         for index, piece in enumerate(self._pieces):
             end = at + len(piece)
             if data[at:end] != piece:
@@ -90,9 +93,12 @@ class VariedHead:
                 prefix = self._names[what]
                 name = prefix[: prefix.index(b":")]
                 new.append((name, value))
-                if name.lower() == b"x-request-id":
+                lower = name.lower()
+                if lower == b"x-request-id":
                     request_id = value
+                elif trail is not None and self._forwarding is not None and self._forwarding.concerns(lower):
+                    trail = trail.and_also([(lower, value)])
                 else:
                     lines.append(b"%b%b\r\n" % (prefix, value))
             at = end
-        return base.varied(b"".join(lines), request_id, new, ()), at, length
+        return base.varied(b"".join(lines), request_id, trail, new, ()), at, length
