@@ -22,6 +22,9 @@ class Desk(Protocol):
     def reject(self, exchange: Exchange, decision: Decision, rejection: Rejection) -> None:
         """Answer that nobody can take it."""
 
+    def priority_of(self, tenant: str) -> int:
+        """How soon a tenant's turn comes where requests wait: higher goes first."""
+
     def abort(self, attempt: Attempt) -> None:
         """Tell the engine to drop it."""
 

@@ -129,6 +129,10 @@ class Proxy:
         """Where the rules would send a request now."""
         return self._router.decide(request)
 
+    def priority_of(self, tenant: str) -> int:
+        """How soon a tenant's turn comes where requests wait: higher goes first."""
+        return self._tenants.profile(tenant).priority
+
     # --- wire.Handler
 
     def buffers(self, exchange: Exchange) -> bool:

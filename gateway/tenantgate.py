@@ -116,10 +116,6 @@ class TenantGate:
         allowance = register.allowance(tenant)
         return None if allowance is None else self._take(call, allowance)
 
-    def priority(self, tenant: str) -> int:
-        """How soon the tenant's turn comes where requests wait."""
-        return self._register.profile(tenant).priority
-
     def finished(self, exchange: Exchange, call: Call, meter: Meter) -> None:
         """It is over: charge what its reply really had instead of what was expected."""
         tokens = float(meter.events)

@@ -43,6 +43,7 @@ class WaitingRoom:
             partial(self._admitted, exchange, call, pool),
             partial(self._not_admitted, exchange, call),
             tenant=call.tenant,
+            priority=self._desk.priority_of(call.tenant),
             excluded=call.tried,
         )
         call.ticket = ticket
