@@ -86,9 +86,11 @@ class SharedStore:
         self._session: Session | None = None
         """The one that has caught up, if any."""
         self._task: asyncio.Task[None] | None = None
+        self._closing = False
 
     async def start(self) -> None:
         """Connect, and go on connecting in the background where that doesn't succeed within a moment."""
+        self._closing = False
         self._task = asyncio.create_task(self._run(), name="shared state")
         with suppress(TimeoutError):
             async with asyncio.timeout(self._pace.start_wait_s):
@@ -102,6 +104,7 @@ class SharedStore:
             with suppress(*self._failures):
                 async with asyncio.timeout(self._pace.timeout_s):
                     await self._session.flush()
+        self._closing = True
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
@@ -204,6 +207,9 @@ class SharedStore:
                 # A fault of ours, but state must come back all the same.
                 _log.exception("exchanging state failed")
                 self._health.ill(_first(group))
+            if self._closing:
+                # A session that fails while it is cancelled tells of the failure alone.
+                return
             if self._clock() - began > pace.retry_max_s:
                 backoff.reset()
             await asyncio.sleep(backoff.next_pause_s())

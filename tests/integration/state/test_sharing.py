@@ -1,13 +1,14 @@
-"""What one gateway does, the others know: on a Redis that is well."""
+"""What one gateway does, the others know: on a Redis, or under a supervisor, that is well."""
 
 import asyncio
+from pathlib import Path
 
 from tests.integration.state.conftest import Join
 from tests.integration.state.harness import RedisServer, until
 
 
-async def test_a_forced_value_is_shown_at_once_and_known_to_the_other_gateway(server: RedisServer, join: Join) -> None:
-    here, there = await join(server.url), await join(server.url)
+async def test_a_forced_value_is_shown_at_once_and_known_to_the_other_gateway(place: str | Path, join: Join) -> None:
+    here, there = await join(place), await join(place)
     assert here.force("s", b"open") == 1
     assert here.heard == [("s", 1, b"open")]
     await until(lambda: there.heard == [("s", 1, b"open")], "heard there")
@@ -15,8 +16,8 @@ async def test_a_forced_value_is_shown_at_once_and_known_to_the_other_gateway(se
     assert here.heard == [("s", 1, b"open")]
 
 
-async def test_an_advance_is_applied_once_for_all(server: RedisServer, join: Join) -> None:
-    here, there = await join(server.url), await join(server.url)
+async def test_an_advance_is_applied_once_for_all(place: str | Path, join: Join) -> None:
+    here, there = await join(place), await join(place)
     here.force("s", b"open")
     await until(lambda: there.version("s") == 1, "heard there")
     await here.published()
@@ -29,17 +30,17 @@ async def test_an_advance_is_applied_once_for_all(server: RedisServer, join: Joi
     assert here.heard == there.heard == [("s", 1, b"open"), ("s", 2, b"half-open")]
 
 
-async def test_a_gateway_that_comes_later_learns_everything_before_it_starts(server: RedisServer, join: Join) -> None:
-    first = await join(server.url)
+async def test_a_gateway_that_comes_later_learns_everything_before_it_starts(place: str | Path, join: Join) -> None:
+    first = await join(place)
     for number in range(1500):
         first.force(str(number), b"open")
     await first.published()
-    second = await join(server.url)
+    second = await join(place)
     assert sorted(second.heard) == sorted((str(number), 1, b"open") for number in range(1500))
 
 
-async def test_two_forces_at_the_same_time_survive_as_one_value_above_both(server: RedisServer, join: Join) -> None:
-    here, there = await join(server.url), await join(server.url)
+async def test_two_forces_at_the_same_time_survive_as_one_value_above_both(place: str | Path, join: Join) -> None:
+    here, there = await join(place), await join(place)
     here.force("s", b"here")
     there.force("s", b"there")
     await until(lambda: here.version("s") == there.version("s") == 2, "agreed")
@@ -47,8 +48,8 @@ async def test_two_forces_at_the_same_time_survive_as_one_value_above_both(serve
     assert here.value("s") in (b"here", b"there")
 
 
-async def test_a_force_wins_over_an_advance_that_did_not_know_of_it(server: RedisServer, join: Join) -> None:
-    here, there = await join(server.url), await join(server.url)
+async def test_a_force_wins_over_an_advance_that_did_not_know_of_it(place: str | Path, join: Join) -> None:
+    here, there = await join(place), await join(place)
     here.force("s", b"open")
     await until(lambda: there.version("s") == 1, "heard there")
     await here.published()
@@ -61,8 +62,8 @@ async def test_a_force_wins_over_an_advance_that_did_not_know_of_it(server: Redi
     assert here.version("s") == there.version("s")
 
 
-async def test_the_last_of_many_changes_is_what_everybody_ends_with(server: RedisServer, join: Join) -> None:
-    gateways = [await join(server.url) for _ in range(3)]
+async def test_the_last_of_many_changes_is_what_everybody_ends_with(place: str | Path, join: Join) -> None:
+    gateways = [await join(place) for _ in range(3)]
     for number in range(300):
         gateways[number % 3].force(str(number % 5), b"%d" % number)
         if number % 7 == 0:
@@ -88,14 +89,14 @@ async def test_installations_with_different_prefixes_do_not_meet(server: RedisSe
     assert there.heard == [("s", 1, b"mine")]
 
 
-async def test_keys_and_values_may_be_anything(server: RedisServer, join: Join) -> None:
-    here, there = await join(server.url), await join(server.url)
+async def test_keys_and_values_may_be_anything(place: str | Path, join: Join) -> None:
+    here, there = await join(place), await join(place)
     names = ["", " ", "\n", "a b\nc", "=", "#", "{x}", "ключ", "\ud800", "\0"]
     for name in names:
         here.force(name, name.encode("utf-8", "surrogatepass") + b"\0\xff\n 1 2")
     await until(lambda: len(there.heard) == len(names), "heard there")
     assert sorted(there.heard) == sorted(here.heard)
-    late = await join(server.url)
+    late = await join(place)
     assert sorted(late.heard) == sorted(here.heard)
 
 
@@ -130,8 +131,8 @@ async def test_what_nobody_changes_leaves_nothing_behind(server: RedisServer, jo
     )
 
 
-async def test_counters_are_added_up_over_all_gateways_and_told_as_differences(server: RedisServer, join: Join) -> None:
-    here, there = await join(server.url), await join(server.url)
+async def test_counters_are_added_up_over_all_gateways_and_told_as_differences(place: str | Path, join: Join) -> None:
+    here, there = await join(place), await join(place)
     for number in range(10):
         here.store.add("signature", "s", {"steps": 1.0, "us": 0.1 * number})
         there.store.add("signature", "s", {"steps": 2.0})
@@ -140,12 +141,12 @@ async def test_counters_are_added_up_over_all_gateways_and_told_as_differences(s
     await until(lambda: _near(there.store.totals("signature", "s"), total), "added up there")
     assert _near(_sum(here.added), {"steps": 20.0})
     assert _near(_sum(there.added), {"steps": 10.0, "us": 4.5})
-    late = await join(server.url)
+    late = await join(place)
     await until(lambda: _near(_sum(late.added), total), "told to a late one")
 
 
-async def test_many_counters_take_several_exchanges(server: RedisServer, join: Join) -> None:
-    here, there = await join(server.url), await join(server.url)
+async def test_many_counters_take_several_exchanges(place: str | Path, join: Join) -> None:
+    here, there = await join(place), await join(place)
     for number in range(2500):
         here.store.add("signature", str(number), {"steps": 1.0})
     await until(lambda: len(there.added) == 2500, "told there")
@@ -153,8 +154,8 @@ async def test_many_counters_take_several_exchanges(server: RedisServer, join: J
     assert {key for key, _ in there.added} == {str(number) for number in range(2500)}
 
 
-async def test_what_waits_is_published_when_a_gateway_leaves(server: RedisServer, join: Join) -> None:
-    here, there = await join(server.url, count_s=3600.0), await join(server.url)
+async def test_what_waits_is_published_when_a_gateway_leaves(place: str | Path, join: Join) -> None:
+    here, there = await join(place, count_s=3600.0), await join(place)
     here.force("s", b"open")
     here.store.add("signature", "s", {"trips": 1.0})
     await here.store.close()
