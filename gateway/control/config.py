@@ -32,6 +32,7 @@ from gateway.control.includes import join_includes, read_with_includes
 from gateway.control.network import Address, AddressError, Origin, parse_address, parse_origin
 from gateway.control.part import Count, Micros, Millis, Name, Part, Seconds, Size
 from gateway.control.problem import ConfigError, Problem, in_order
+from gateway.control.retryconfig import DeadlinesConfig, HedgeConfig, RetryConfig
 from gateway.control.stateconfig import StateConfig
 from gateway.control.tenantsconfig import TenantsConfig, check_tenants
 from gateway.control.validation import PATH_PATTERN, custom_error, to_problem, validate
@@ -150,6 +151,7 @@ class PoolConfig(Part):
     compile_limit_ms: of one grammar.
     feed:             `auto`: the replicas' step feeds are looked for at the usual place; `off`: they are not.
     feed_token:       what they want to be shown, if they want anything.
+    deadline_s:       how long a request may take, to the last byte of its answer; by default as long as it takes.
     """
 
     engine: Literal["sglang", "vllm", "other"] = "sglang"
@@ -164,6 +166,9 @@ class PoolConfig(Part):
     ejection: EjectionConfig = EjectionConfig()
     feed: Literal["auto", "off"] = "auto"
     feed_token: str = ""
+    retry: RetryConfig = RetryConfig()
+    hedge: HedgeConfig | None = None
+    deadline_s: Seconds | None = None
 
     @property
     def hard_limit(self) -> float | None:
@@ -174,11 +179,17 @@ class PoolConfig(Part):
 
 
 class RuleConfig(Part):
-    """Requests for which all of `when` holds go to `pool`; gateway/routing/variables.py lists the conditions."""
+    """Requests for which all of `when` holds go to `pool`; gateway/routing/variables.py lists the conditions.
+
+    retry, hedge, deadline_s: what they say goes before what the pool says, key by key.
+    """
 
     name: Name
     when: dict[str, Any] = Field(default_factory=dict)
     pool: str
+    retry: RetryConfig | None = None
+    hedge: HedgeConfig | None = None
+    deadline_s: Seconds | None = None
 
 
 class HookCostConfig(Part):
@@ -213,6 +224,7 @@ class Config(Part):
     breaker: BreakerConfig = BreakerConfig()
     tenants: TenantsConfig = TenantsConfig()
     control_paths: Literal["refuse", "pass"] = "refuse"
+    deadlines: DeadlinesConfig = DeadlinesConfig()
     state: StateConfig = StateConfig()
     pools: Annotated[dict[Name, PoolConfig], Field(min_length=1)]
     rules: list[RuleConfig] = Field(default_factory=list)

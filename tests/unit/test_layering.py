@@ -15,6 +15,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 ROOMS: dict[str, frozenset[str]] = {
     "gateway.wire": frozenset(),
     "gateway.hookcost": frozenset(),
+    "gateway.retry": frozenset(),
     "gateway.state": frozenset(),
     "gateway.tenants": frozenset(),
     "gateway.routing": frozenset({"gateway.hookcost"}),
