@@ -217,7 +217,7 @@ class Classifier:
         bound = bound or next((grammar.heavy for grammar in grammars if grammar.heavy), None)
         signature = self._shape((_shape_of(features), *(grammar.shape for grammar in grammars)))
         costs = self._costs(features, grammars, bound)
-        outcome = _Outcome(costs[self._backends[0].name], signature, key, costs if grammars else {})
+        outcome = _Outcome(costs[self._backends[0].label], signature, key, costs if grammars else {})
         if len(known) == 1 and heavy is None and len(known[0].outcomes) < _OUTCOMES:
             known[0].outcomes[_what_costs(features)] = outcome
         return Classification(features, outcome.cost, signature, key, outcome.by_backend)
@@ -230,10 +230,10 @@ class Classifier:
         n = float(max(1, features.n))
         costs = {}
         for backend in self._backends:
-            parts = [grammar.by_backend[backend.name] for grammar in grammars]
+            parts = [grammar.by_backend[backend.label] for grammar in grammars]
             # Of several, one constrains each sequence: those of a batch's prompts, of which the dearest stands for all.
             hooks = {**by_hook, "grammar": n * max([part.step_us for part in parts])} if parts else by_hook
-            costs[backend.name] = HookCost(
+            costs[backend.label] = HookCost(
                 compile_ms=sum([part.compile_ms for part in parts], 0.0),
                 step_us=sum(hooks.values(), 0.0),
                 by_hook=hooks,

@@ -79,14 +79,14 @@ class GrammarPricer:
             refusal_by_policy, heavy_by_policy = grammar_fault(bill, constraint.param, self._policy)
             refusal = refusal or refusal_by_policy
             heavy_reason = heavy_reason or bill.heavy or heavy_by_policy
-            costs[prices.name] = BackendCost(prices.compile_of(bill), prices.step_of(bill), bill.refused)
+            costs[prices.label] = BackendCost(prices.compile_of(bill), prices.step_of(bill), bill.refused)
             shapes.append(_shape_of(bill))
         shape = f"{constraint.kind}/{'/'.join(shapes)}"
         return GrammarCost(size, costs, digest("g1", text), shape, heavy_reason, refusal)
 
 
 def _unknown(backends: tuple[tuple[BackendPrices, GrammarReader], ...]) -> Mapping[str, BackendCost]:
-    return {prices.name: BackendCost(0.0, 0.0) for prices, _ in backends}
+    return {prices.label: BackendCost(0.0, 0.0) for prices, _ in backends}
 
 
 def _shape_of(bill: Bill) -> str:

@@ -24,6 +24,7 @@ class CostModelError(ValueError):
 class BackendPrices:
     """One grammar backend in one version.
 
+    label:      what predictions for it are filed under: the name, with the version where one was asked for.
     base_compile_ms, base_step_us: what any grammar costs.
     compile_ms: milliseconds of compile per unit, by mechanism; all of them add up.
     step_us:    microseconds of a bad step per unit, by mechanism; of each the dearest place counts.
@@ -35,6 +36,7 @@ class BackendPrices:
     base_step_us: float
     compile_ms: Mapping[str, float]
     step_us: Mapping[str, float]
+    label: str
 
     def compile_of(self, bill: Bill) -> float:
         """Milliseconds, once."""
@@ -108,7 +110,7 @@ class CostModel:
                     compile_ms={**prices.compile_ms, **changes.get("compile_ms", {})},
                     step_us={**prices.step_us, **changes.get("step_us", {})},
                 )
-        return replace(prices, version=version)
+        return replace(prices, version=version, label=backend_label(name, version))
 
 
 def cost_model_from(data: Mapping[str, Any]) -> CostModel:
@@ -141,6 +143,7 @@ def cost_model_from(data: Mapping[str, Any]) -> CostModel:
             _number(base, "step_us", f"{where}.base.step_us"),
             _prices(entry, "compile_ms", where, scale),
             _prices(entry, "step_us", where, scale),
+            str(name),
         )
         changes = []
         for index, old in enumerate(entry.get("older", [])):
@@ -156,6 +159,11 @@ def cost_model_from(data: Mapping[str, Any]) -> CostModel:
     return CostModel(
         Vocabulary(size, shares), backends, older, HookPrices(**{k: _number(hooks, k, f"hooks.{k}") for k in hooks})
     )
+
+
+def backend_label(name: str, version: str | None = None) -> str:
+    """What predictions for a backend are filed under (`Classification.by_backend`)."""
+    return name if version is None else f"{name} {version}"
 
 
 def version_of(text: str) -> tuple[int, ...]:

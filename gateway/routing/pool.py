@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection
 
 from gateway.routing.balance.ask import Ask
 from gateway.routing.balance.balancer import Balancer, Plan
+from gateway.routing.capabilities import Capabilities
 from gateway.routing.replica import Replica
 from gateway.routing.settings import PoolSettings, Reject, Spill
 
@@ -42,6 +43,8 @@ class Pool:
                     left is busy, not unavailable: requests wait for it.
     on_trial:       called with a replica when a trial request of its breaker was sent to it.
     balancer:       chooses in `admit_for`; None: it is not to be called, `admit` takes the least loaded.
+    capabilities:   what its engines can do; None: everything. For the router.
+    backend:        the grammar backend of its engines, by the label of its prices; None: that of the configuration.
 
     A replica belongs to one pool for its life. Its place among the bits is its own until it is removed.
     """
@@ -55,7 +58,9 @@ class Pool:
         "_plan",
         "_ready",
         "_slots",
+        "backend",
         "balancer",
+        "capabilities",
         "max_in_flight",
         "max_structured",
         "name",
@@ -79,6 +84,8 @@ class Pool:
         max_in_flight: int = 0,
         max_structured: int = 0,
         balance: Plan | None = None,
+        capabilities: Capabilities | None = None,
+        backend: str | None = None,
     ) -> None:
         self.name = name
         self.replicas = replicas
@@ -91,6 +98,8 @@ class Pool:
         self.on_room: Callable[[Replica], None] | None = None
         self.on_empty: Callable[[], None] | None = None
         self.on_trial: Callable[[Replica], None] | None = None
+        self.capabilities = capabilities
+        self.backend = backend
         self.balancer: Balancer | None = None if balance is None else balance.build()
         self._plan = balance
         self._available = 0
@@ -130,10 +139,17 @@ class Pool:
         self.when_unavailable = settings.when_unavailable
         self.max_in_flight = settings.max_in_flight
         self.max_structured = settings.max_structured
+        self.capabilities = settings.capabilities
+        self.backend = settings.backend
         if settings.balance != self._plan:
             self._plan = settings.balance
             self.balancer = None if settings.balance is None else settings.balance.build()
         self.set_step_budget(settings.step_budget_us)
+
+    @property
+    def least_in_flight(self) -> int:
+        """Requests on the least loaded of the available replicas."""
+        return self._lowest
 
     def is_available(self) -> bool:
         """Whether any replica may be picked now, or after a pause that it asked for."""

@@ -6,6 +6,7 @@ Data alone. A reload compares two of them, and gives the new one to the pool.
 from dataclasses import dataclass
 
 from gateway.routing.balance.balancer import Plan
+from gateway.routing.capabilities import Capabilities
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +32,5 @@ class PoolSettings:
     max_in_flight: int = 0
     max_structured: int = 0
     balance: Plan | None = None
+    capabilities: Capabilities | None = None
+    backend: str | None = None
