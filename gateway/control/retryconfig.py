@@ -91,7 +91,7 @@ class RetryConfig(Part):
 class HedgeConfig(Part):
     """A second replica is asked beside the first where no byte of an answer has come; the first answer wins.
 
-    after_s:     seconds after the first, or `p50` to `p99`: as long as so many of the pool's requests in a hundred take.
+    after_s:     seconds after the first, or `p50` to `p99`: as long as so many of the pool's requests in 100 take.
     max_share:   hedges for each answered request; each also takes from the retry budget. 0: there is none.
     max_step_us: requests with a higher predicted hook cost a step are not sent twice.
     """

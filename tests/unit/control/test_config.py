@@ -86,7 +86,7 @@ def test_the_example_shows_every_key_with_its_default_unless_it_says_otherwise()
         (
             "limit: {}",
             "f.yaml:1:1: limit: expected one of include, listen, admin, default_pool, limits, timeouts, hookcost, "
-            "breaker, tenants, control_paths, state, pools, rules, found an unknown key (did you mean limits?)",
+            "breaker, tenants, control_paths, deadlines, state, pools, rules, found an unknown key (did you mean limits?)",
         ),
         (
             "limits: {max_body_bytes: 64M}",
