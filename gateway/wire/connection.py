@@ -41,6 +41,7 @@ class UpstreamConnection:
     """
 
     __slots__ = (
+        "_began_at",
         "_body_remaining",
         "_chunks",
         "_complete",
@@ -64,6 +65,7 @@ class UpstreamConnection:
         self._transport: asyncio.Transport
         self._exchange: Exchange | None = None
         self._reused = False
+        self._began_at: float = 0.0
         self._state: int = _Body.head
         self._head: ResponseHead | None = None
         self._last_head = LastHead()
@@ -92,10 +94,15 @@ class UpstreamConnection:
         """Write a request, or as much of it as there is."""
         self._exchange = exchange
         client = exchange.client
+        self._began_at = client.clock.at
         self._write = client.transport.write
         if client.write_paused:
             self._transport.pause_reading()
         self._transport.write(data)
+
+    def serve(self, exchange: Exchange) -> None:
+        """The request was written for another exchange; its response is for this one, of the same client."""
+        self._exchange = exchange
 
     def write_body(self, data: bytes) -> None:
         """Write a further piece of the request body, framed."""
@@ -108,6 +115,10 @@ class UpstreamConnection:
     def resume(self) -> None:
         """The client takes data again."""
         self._transport.resume_reading()
+
+    def keep(self) -> None:
+        """It was opened for whoever comes next: if it is closed by then, that is no fault."""
+        self._reused = True
 
     def drop(self) -> None:
         """Close at once; whatever the upstream still computes for us, it learns that nobody listens."""
@@ -154,7 +165,8 @@ class UpstreamConnection:
             self._end(exchange)
         elif self._state != _Body.head:
             self._fail(FailureKind.died, "closed the connection in mid-response")
-        elif self._reused and not self.last_read:
+        elif self._reused and not self.last_read and exchange.client.clock.read() - self._began_at < _RACE_S:
+            self._upstream.went_stale()
             self._fail(FailureKind.stale, "closed a kept-alive connection as it was reused")
         else:
             self._fail(FailureKind.closed_early, "closed the connection without a response")
@@ -385,6 +397,8 @@ class UpstreamConnection:
         return self._complete
 
 
+_RACE_S: Final = 1.0
+"""A close that crossed our request on its way is here so soon; one that comes later may be the answer to it."""
 _MAX_HEAD_BYTES: Final = 256 * 1024
 _MAX_HELD_BYTES: Final = 64 * 1024
 _VERSION = b"HTTP/1."

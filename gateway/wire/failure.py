@@ -8,10 +8,12 @@ class FailureKind(StrEnum):
     connect_failed = "connect_failed"
     """Refused, unreachable, TLS or name resolution failed: the request was never written."""
     connect_timeout = "connect_timeout"
+    pool_full = "pool_full"
+    """All connections that the upstream may have were in use for too long: the request was never written."""
     stale = "stale"
-    """A pooled connection was closed before the first response byte: the server's idle limit, not a fault."""
+    """A pooled connection was closed just as it was reused: the server's idle limit, not a fault. Nothing was read."""
     closed_early = "closed_early"
-    """A fresh connection was closed before the first response byte."""
+    """The connection was closed before the first response byte, and the upstream may have had the request."""
     first_byte_timeout = "first_byte_timeout"
     bad_response = "bad_response"
     """The upstream does not speak HTTP/1.1 as we understand it."""
@@ -21,6 +23,8 @@ class FailureKind(StrEnum):
     """The response stopped in the middle for too long."""
     ended = "ended"
     """The handler ended it: no fault of the upstream's."""
+    deadline_exceeded = "deadline_exceeded"
+    """The time that the request itself had was over: no fault of the upstream's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +42,18 @@ class Failure:
     @property
     def status(self) -> int:
         """What a client is told when nothing else can be tried."""
+        if self.kind is FailureKind.pool_full:
+            return 503
         return 504 if self.kind in _TIMED_OUT else 502
 
 
 _REPEATABLE = frozenset(
-    (FailureKind.connect_failed, FailureKind.connect_timeout, FailureKind.stale, FailureKind.closed_early)
+    (
+        FailureKind.connect_failed,
+        FailureKind.connect_timeout,
+        FailureKind.pool_full,
+        FailureKind.stale,
+        FailureKind.closed_early,
+    )
 )
 _TIMED_OUT = frozenset((FailureKind.connect_timeout, FailureKind.first_byte_timeout, FailureKind.idle_timeout))

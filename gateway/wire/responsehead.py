@@ -3,6 +3,8 @@
 A server sends the same head for a second (its `date`) but for the length of the body. Knows nothing of sockets.
 """
 
+import math
+import re
 from dataclasses import dataclass
 
 import httptools
@@ -27,15 +29,21 @@ class ResponseHead:
     chunked: bool
     keep_alive: bool
     event_stream: bool
+    keep_alive_s: float
+    """After which the server closes an unused connection, as it says itself; infinity if it does not."""
 
 
 class ResponseHeads:
-    """Reads heads and remembers those it has read, within bounds. One for all connections to an upstream."""
+    """Reads heads and remembers those it has read, within bounds. One for all connections to an upstream.
 
-    __slots__ = ("_known",)
+    keep_alive_s: what the last head said that told after how long unused connections are closed.
+    """
+
+    __slots__ = ("_known", "keep_alive_s")
 
     def __init__(self) -> None:
         self._known: dict[bytes, ResponseHead] = {}
+        self.keep_alive_s: float = math.inf
 
     def read(self, data: bytes) -> tuple[ResponseHead, int]:
         """The head in `data`, which ends with the empty line, and its content length (-1: none).
@@ -46,6 +54,8 @@ class ResponseHeads:
         head = self._known.get(key)
         if head is None:
             head = parse(data)
+            if head.keep_alive_s != math.inf:
+                self.keep_alive_s = head.keep_alive_s
             if head.has_length and length < 0:
                 return head, unusual_length(data)
             if len(key) <= _KEPT_BYTES:
@@ -64,6 +74,7 @@ def parse(data: bytes) -> ResponseHead:
     lines: list[bytes] = []
     options: list[bytes] = []
     has_length = chunked = event_stream = False
+    keep_alive_s = math.inf
     for line in fields:
         name, _, value = line.partition(b":")
         lower = name.lower()
@@ -80,6 +91,9 @@ def parse(data: bytes) -> ResponseHead:
             chunked = True
         elif lower == b"connection":
             options.append(value)
+        elif lower == b"keep-alive":
+            timeout = _TIMEOUT.search(value)
+            keep_alive_s = math.inf if timeout is None else float(int(timeout[1]))
     named = connection_options(options)
     if drop := named - _PLAIN_OPTIONS:
         lines = [line for line in lines if line.partition(b":")[0].lower() not in drop]
@@ -90,6 +104,7 @@ def parse(data: bytes) -> ResponseHead:
         chunked=chunked,
         keep_alive=b"keep-alive" in named if first.startswith(b"HTTP/1.0") else b"close" not in named,
         event_stream=event_stream,
+        keep_alive_s=keep_alive_s,
     )
 
 
@@ -123,5 +138,6 @@ class _Probe:
 
 _KEPT = 256
 _KEPT_BYTES = 4096
+_TIMEOUT = re.compile(rb"(?:^|[\s,])timeout\s*=\s*\"?([0-9]{1,6})\b", re.IGNORECASE)
 _PLAIN_OPTIONS = frozenset((b"close", b"keep-alive", b""))
 _HANDLED = HOP_BY_HOP | {b"content-length", b"content-type", b"x-request-id"}
