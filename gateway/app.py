@@ -97,9 +97,11 @@ class Gateway:
             gate = proxy.gate = TenantGate(tenants, proxy.decide, loop.time)
             oversight.spent = gate.observed
         oversight.share_tenants(tenants)
-        self._server = Server(proxy, Limits(**config.limits.model_dump()), timeouts)
+        limits = Limits(**config.limits.model_dump())
+        self._server = Server(proxy, limits, timeouts, config.forwarding.build())
         self._server.upstreams.update(link.upstream for link in links.values())
-        self.data_address = await self._server.listen(config.listen.host, config.listen.port)
+        opened = [await self._server.listen(**each.arguments(config.folder)) for each in config.listen]
+        self.data_address = opened[0]
         self._senses = Senses(running, oversight, clock=loop.time)
         context = AdminContext(
             config=config,

@@ -11,6 +11,7 @@ from gateway.cli.loading import load
 from gateway.cli.run import Stop, running, unless
 from gateway.cli.simulators import Simulator, Simulators, require_simulator
 from gateway.control.config import AdminConfig, Config, ReplicaConfig
+from gateway.control.listenconfig import ListenConfig
 from gateway.control.logs import configure_logs
 from gateway.control.network import Address, parse_origin
 from gateway.control.shipped import shipped_file
@@ -55,7 +56,9 @@ def _with_replicas(config: Config, simulators: Sequence[Simulator], data: Addres
         )
         for simulator in simulators
     }
-    return config.model_copy(update={"listen": data, "admin": AdminConfig(listen=admin), "pools": pools})
+    return config.model_copy(
+        update={"listen": [ListenConfig(address=data)], "admin": AdminConfig(listen=admin), "pools": pools}
+    )
 
 
 def _welcome(gateway: Gateway, simulators: Sequence[Simulator]) -> str:

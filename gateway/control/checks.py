@@ -62,12 +62,13 @@ def _spill(config: "Config", pool: str) -> str | None:
 
 
 def _listeners(config: "Config", document: Document) -> Iterator[Problem]:
-    if config.listen == config.admin.listen and config.listen.port != 0:
+    if config.admin.listen.port and config.admin.listen in [each.address for each in config.listen]:
         yield document.problem(("admin", "listen"), "another address than that of listen", str(config.admin.listen))
 
 
 def _replicas(config: "Config", document: Document) -> Iterator[Problem]:
-    own = {str(config.listen): "listen", str(config.admin.listen): "admin.listen"}
+    own = {str(listener.address): "listen" for listener in config.listen}
+    own[str(config.admin.listen)] = "admin.listen"
     names: dict[str, str] = {}
     urls: dict[str, str] = {}
     for pool_name, pool in config.pools.items():

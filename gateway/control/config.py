@@ -28,9 +28,11 @@ from gateway.control.breakerconfig import (
 from gateway.control.checks import cross_check
 from gateway.control.classifier import check_classifier
 from gateway.control.document import Document, parse_document
+from gateway.control.forwardingconfig import ForwardingConfig
 from gateway.control.includes import join_includes, read_with_includes
+from gateway.control.listenconfig import ListenConfig, ListenConfigs, check_listeners
 from gateway.control.network import Address, AddressError, Origin, parse_address, parse_origin
-from gateway.control.part import Count, Micros, Millis, Name, Part, Seconds, Size
+from gateway.control.part import Count, Limit, Micros, Millis, Name, Part, Seconds, Size
 from gateway.control.problem import ConfigError, Problem, in_order
 from gateway.control.retryconfig import DeadlinesConfig, HedgeConfig, RetryConfig
 from gateway.control.stateconfig import StateConfig
@@ -63,11 +65,25 @@ class AdminConfig(Part):
 
 
 class LimitsConfig(Part):
-    """What clients may send: more gets 431 (header) or 413 (body). `max_connections` counts theirs, 0: no limit."""
+    """What clients may do. Of all but the first two, 0 is no limit.
+
+    max_header_bytes:            a larger header gets a 431.
+    max_body_bytes:              a larger body gets a 413.
+    max_connections:             of all clients; one more gets a 503.
+    max_connections_per_address: of one IPv4 address, or one IPv6 network of 64 bits; one more gets a 429.
+    max_requests_per_connection: then the connection is closed.
+    body_min_bytes_per_s:        a request body that comes more slowly for `timeouts.rate_grace_s` gets a 408.
+    write_min_bytes_per_s:       a client that takes a reply more slowly, for as long, is cut off. Counts only while a
+                                 quarter of a MiB is waiting for it: a stream that has little to say is not slow.
+    """
 
     max_header_bytes: Size = 64 * 1024
     max_body_bytes: Size = 64 * 1024 * 1024
-    max_connections: Annotated[int, Field(ge=0)] = 0
+    max_connections: Limit = 0
+    max_connections_per_address: Limit = 0
+    max_requests_per_connection: Limit = 0
+    body_min_bytes_per_s: Limit = 0
+    write_min_bytes_per_s: Limit = 0
 
 
 class TimeoutsConfig(Part):
@@ -75,6 +91,7 @@ class TimeoutsConfig(Part):
 
     header_s:        the whole request header, from its first byte.
     body_s:          between two reads of a request body.
+    rate_grace_s:    how long a client may be slower than the least rates of `limits`.
     connect_s:       a connection to a replica.
     first_byte_s:    the first byte of a replica's reply; covers queueing and prefill.
     stream_idle_s:   between two bytes of a reply.
@@ -85,6 +102,7 @@ class TimeoutsConfig(Part):
 
     header_s: Seconds = 10
     body_s: Seconds = 60
+    rate_grace_s: Seconds = 20
     connect_s: Seconds = 2
     first_byte_s: Seconds = 600
     stream_idle_s: Seconds = 300
@@ -215,7 +233,8 @@ class Config(Part):
     """
 
     include: list[str] = Field(default_factory=list)
-    listen: ListenAddress = Address("127.0.0.1", 8080)
+    listen: ListenConfigs = Field(default_factory=lambda: [ListenConfig(address=Address("127.0.0.1", 8080))])
+    forwarding: ForwardingConfig = ForwardingConfig()
     admin: AdminConfig = AdminConfig()
     default_pool: str
     limits: LimitsConfig = LimitsConfig()
@@ -278,6 +297,7 @@ def check_config(document: Document, folder: Path) -> Config:
         problems = [to_problem(Config, document, details) for details in error.errors(include_url=False)]
         raise ConfigError(in_order(problems)) from None
     errors, warnings = cross_check(config, document)
+    errors += check_listeners(config.listen, folder, document)
     errors += check_classifier(config.hookcost, folder, document)
     errors += check_tenants(config.tenants, folder, config.pools, document)
     if errors:

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 _HOSTNAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_](?:[A-Za-z0-9_-]*[A-Za-z0-9_])?(?:\.[A-Za-z0-9_-]+)*\.?")
 _VISIBLE = re.compile(r"[!-~]+")
+_UNIX = "unix:"
+_LONGEST_UNIX_PATH = 95  # of the 107 that Linux has room for: it is bound under a longer name first
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -31,6 +33,16 @@ class Address:
 
     def __str__(self) -> str:
         return f"{_bracketed(self.host)}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class UnixPath:
+    """A Unix socket to listen on."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return f"{_UNIX}{self.path}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +81,18 @@ def parse_address(text: object) -> Address:
     if not _is_host(host):
         raise AddressError(expected)
     return Address(host, int(port))
+
+
+def parse_endpoint(text: object) -> Address | UnixPath:
+    """Parse `HOST:PORT` or `unix:/PATH`. Raises AddressError."""
+    if not isinstance(text, str) or not text.startswith(_UNIX):
+        return parse_address(text)
+    path = text.removeprefix(_UNIX)
+    if not path.startswith("/") or path.endswith("/") or "\0" in path:
+        raise AddressError("unix:/PATH with the whole path of a socket, as in unix:/run/steplane.sock")
+    if len(path.encode()) > _LONGEST_UNIX_PATH:
+        raise AddressError(f"a path of at most {_LONGEST_UNIX_PATH} bytes, for the system has no room for a longer one")
+    return UnixPath(path)
 
 
 def parse_origin(text: object) -> Origin:

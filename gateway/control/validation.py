@@ -16,6 +16,8 @@ from gateway.control.problem import Problem, shown
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
 PATH_PATTERN = r"^/[!-~]*$"
 HEADER_PATTERN = r"^[A-Za-z0-9-]{1,64}$"
+MODE_PATTERN = r"^0?[0-7]{3}$"
+PSEUDONYM_PATTERN = r"^[A-Za-z0-9._-]{1,64}$"
 
 _EXPECTED: Mapping[str, str] = {
     "int_type": "a whole number",
@@ -39,6 +41,8 @@ _EXPECTED_BY_PATTERN: Mapping[str, str] = {
     NAME_PATTERN: "a name of letters, digits and . _ : - that begins with a letter or digit",
     PATH_PATTERN: "a path that begins with / and holds no space",
     HEADER_PATTERN: "the name of a header: letters, digits and hyphens",
+    MODE_PATTERN: "permissions in octal, as in 0660",
+    PSEUDONYM_PATTERN: "a name of letters, digits and . _ -",
 }
 
 
@@ -99,7 +103,9 @@ def to_problem(model: type[BaseModel], document: Document, error: ErrorDetails) 
         known = list(_model_at(model, location[:-1]).model_fields)
         near = get_close_matches(str(location[-1]), known, n=1)
         hint = f"did you mean {near[0]}?" if near else None
+        location = as_written(location, document)
         return document.problem(location, f"one of {', '.join(known)}", "an unknown key", hint, at_key=True)
+    location = as_written(location, document)
     if kind == "missing":
         return document.problem(location, "a value, for this key is required", "nothing")
     if kind == "string_pattern_mismatch":
@@ -108,6 +114,15 @@ def to_problem(model: type[BaseModel], document: Document, error: ErrorDetails) 
     else:
         expected = _EXPECTED[kind].format_map(context) if kind in _EXPECTED else error["msg"]
     return document.problem(location, expected, shown(value), context.get("hint"), at_key=at_key)
+
+
+def as_written(location: Location, document: Document) -> Location:
+    """`location` without the positions in lists of one entry that the file has without its list."""
+    place: Location = ()
+    for step in location:
+        if not isinstance(step, int) or (*place, step) in document.values or place not in document.values:
+            place = (*place, step)
+    return place
 
 
 def _model_at(model: type[BaseModel], location: Location) -> type[BaseModel]:

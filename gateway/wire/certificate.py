@@ -14,7 +14,7 @@ import structlog
 log = structlog.get_logger("steplane.wire")
 
 
-class CertificateError(Exception):
+class CertificateError(OSError):
     """The files make no usable certificate; the message names them and says what is wrong."""
 
 

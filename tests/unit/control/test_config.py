@@ -5,6 +5,7 @@ import pytest
 
 from gateway.control.assembly import build_router
 from gateway.control.config import Config, load_config, parse_config
+from gateway.control.listenconfig import ListenConfig
 from gateway.control.network import Address
 from gateway.control.problem import ConfigError
 from gateway.control.shipped import shipped_file
@@ -27,7 +28,7 @@ def problems_of(text: str) -> list[str]:
 def test_a_pool_and_a_default_are_enough_and_the_rest_has_defaults() -> None:
     config = parse_config(SMALLEST)
 
-    assert config.listen == Address("127.0.0.1", 8080)
+    assert config.listen == [ListenConfig(address=Address("127.0.0.1", 8080))]
     assert config.admin.listen == Address("127.0.0.1", 8081)
     assert config.limits.max_body_bytes == 64 * 1024 * 1024
     assert config.timeouts.upstream_idle_s == 4
@@ -85,8 +86,9 @@ def test_the_example_shows_every_key_with_its_default_unless_it_says_otherwise()
         ("admin:", "f.yaml:1:7: admin: expected a mapping of keys to values, found nothing"),
         (
             "limit: {}",
-            "f.yaml:1:1: limit: expected one of include, listen, admin, default_pool, limits, timeouts, hookcost, "
-            "breaker, tenants, control_paths, deadlines, state, pools, rules, found an unknown key (did you mean limits?)",
+            "f.yaml:1:1: limit: expected one of include, listen, forwarding, admin, default_pool, limits, timeouts, "
+            "hookcost, breaker, tenants, control_paths, deadlines, state, pools, rules, found an unknown key "
+            "(did you mean limits?)",
         ),
         (
             "limits: {max_body_bytes: 64M}",
