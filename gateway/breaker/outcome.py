@@ -4,7 +4,7 @@
 |---------------|------------------------------------------------------|-----------------------|-----------|
 | ok            | an answer                                            | for it                |           |
 | client_fault  | 4xx: the request was wrong                           |                       | no        |
-| back_pressure | 429, 503: busy, not broken                           |                       | yes       |
+| back_pressure | 429, 503, no free connection: busy, not broken       |                       | yes       |
 | over_budget   | the engine's watchdog ended it                       |                       | no        |
 | unreachable   | it never got there: refused, no route, TLS           | against it            | yes       |
 | fault         | 5xx, broken or no HTTP, silence, the connection died | against it            | perhaps   |
@@ -29,6 +29,7 @@ _ERROR_STATUS = re.compile(rb'(?<!\\)"(?:code|status_code)"\s*:\s*"?([1-5][0-9][
 _UNREACHABLE = frozenset(("connect_failed", "connect_timeout"))
 _NOBODYS = frozenset(("stale",))
 """A pooled connection that the server had closed: its idle limit."""
+_BUSY = frozenset(("pool_full",))
 
 
 class Outcome(StrEnum):
@@ -80,6 +81,8 @@ def outcome_of_failure(kind: str) -> Outcome:
     """Of an attempt that failed on the wire; `kind` is the value of a `wire.FailureKind`."""
     if kind in _NOBODYS:
         return Outcome.unknown
+    if kind in _BUSY:
+        return Outcome.back_pressure
     return Outcome.unreachable if kind in _UNREACHABLE else Outcome.fault
 
 

@@ -71,6 +71,7 @@ def test_only_the_end_of_a_body_is_looked_at() -> None:
     [
         (FailureKind.connect_failed, Outcome.unreachable),
         (FailureKind.connect_timeout, Outcome.unreachable),
+        (FailureKind.pool_full, Outcome.back_pressure),
         (FailureKind.stale, Outcome.unknown),
         (FailureKind.closed_early, Outcome.fault),
         (FailureKind.first_byte_timeout, Outcome.fault),
