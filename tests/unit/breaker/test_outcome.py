@@ -80,14 +80,15 @@ def test_only_the_end_of_a_body_is_looked_at() -> None:
         (FailureKind.idle_timeout, Outcome.fault),
     ],
 )
-def test_a_failure_on_the_wire_speaks_against_the_replica_but_for_a_stale_connection(
+def test_a_failure_on_the_wire_speaks_against_the_replica_unless_it_is_nobodys_fault(
     kind: FailureKind, outcome: Outcome
 ) -> None:
     assert outcome_of_failure(kind) is outcome
 
 
 def test_every_failure_of_the_wire_has_its_place() -> None:
-    assert {outcome_of_failure(kind) for kind in FailureKind} == {Outcome.unreachable, Outcome.unknown, Outcome.fault}
+    places = {Outcome.unreachable, Outcome.back_pressure, Outcome.unknown, Outcome.fault}
+    assert {outcome_of_failure(kind) for kind in FailureKind} == places
 
 
 @pytest.mark.parametrize(
