@@ -30,6 +30,7 @@ class Classification:
     grammar_key: what the engine's grammar cache would hold as one grammar, `g1-` and 16 hex digits, or "" without one.
     by_backend:  `cost` as it would be on each grammar backend that is priced; empty where no grammar makes them differ.
     refusal:     set when the body must be answered with an error instead of being routed.
+    predicted:   the cost before what was observed was counted in; None where `cost` is that.
 
     Made for every request; see `Features`.
     """
@@ -40,6 +41,7 @@ class Classification:
     grammar_key: str
     by_backend: Mapping[str, HookCost]
     refusal: Refusal | None
+    predicted: HookCost | None
 
     def __init__(
         self,
@@ -49,6 +51,7 @@ class Classification:
         grammar_key: str = "",
         by_backend: Mapping[str, HookCost] = _NO_BACKENDS,
         refusal: Refusal | None = None,
+        predicted: HookCost | None = None,
     ) -> None:
         self.features = features
         self.cost = cost
@@ -56,6 +59,7 @@ class Classification:
         self.grammar_key = grammar_key
         self.by_backend = by_backend
         self.refusal = refusal
+        self.predicted = predicted
 
     def sized(self, prompt_bytes: int, body_bytes: int) -> "Classification":
         """The classification of the same request with another prompt, on which its cost does not depend."""
@@ -64,4 +68,6 @@ class Classification:
 
     def priced(self, cost: HookCost) -> "Classification":
         """The same with another cost: what was observed counts, too."""
-        return Classification(self.features, cost, self.signature, self.grammar_key, self.by_backend, self.refusal)
+        return Classification(
+            self.features, cost, self.signature, self.grammar_key, self.by_backend, self.refusal, self.cost
+        )

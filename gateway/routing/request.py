@@ -3,11 +3,15 @@
 from dataclasses import dataclass
 
 from gateway.hookcost.classification import Classification
+from gateway.routing.head import Head
 
 
 @dataclass(init=False)
 class RouteRequest:
     """Method and path as the client sent them (the path without its query), and what the body means. Not to be changed.
+
+    tenant:   whose request it is, "" for nobody's. priority: how soon its turn comes, as far as that is known.
+    head:     its headers and its query, for the rules that ask for them; None on paper, and there they are absent.
 
     Made for every request; see `Features`.
     """
@@ -15,8 +19,22 @@ class RouteRequest:
     method: str
     path: str
     classification: Classification
+    tenant: str
+    head: Head | None
+    priority: int
 
-    def __init__(self, method: str, path: str, classification: Classification) -> None:
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        classification: Classification,
+        tenant: str = "",
+        head: Head | None = None,
+        priority: int = 0,
+    ) -> None:
         self.method = method
         self.path = path
         self.classification = classification
+        self.tenant = tenant
+        self.head = head
+        self.priority = priority

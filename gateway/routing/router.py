@@ -7,7 +7,9 @@ pool's part; why a rule matched is explanation.py.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from gateway.routing.expression import all_of, compile_first_match
+from gateway.routing.actions import Actions
+from gateway.routing.knowledge import NOTHING_KNOWN, Knowledge
+from gateway.routing.matcher import compile_matcher
 from gateway.routing.pool import Pool
 from gateway.routing.request import RouteRequest
 from gateway.routing.rule import Rule
@@ -19,7 +21,10 @@ DEFAULT_RULE = "default"
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """The answer when no pool can take the request; `retry_after_s` goes into the header `Retry-After`."""
+    """The answer when no pool can take the request, or a rule says so.
+
+    retry_after_s: goes into the header `Retry-After`; 0: there is none.
+    """
 
     status: int
     code: str
@@ -34,6 +39,7 @@ class Decision:
     rule:         the rule that matched.
     spilled_from: the rule's own pool, where another one stands in for it.
     quarantined_from: where it would have gone, had it not been quarantined.
+    actions:      what the rule changes; None for most.
     """
 
     pool: Pool | None
@@ -41,6 +47,7 @@ class Decision:
     spilled_from: str | None = None
     rejection: Rejection | None = None
     quarantined_from: str | None = None
+    actions: Actions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +62,27 @@ class Router:
     Raises ValueError where a rule, a spill or the default names a pool that does not exist, or spills form a cycle.
     """
 
-    __slots__ = ("_first_match", "_quarantine", "_quarantined", "_routes", "pools", "rules")
+    __slots__ = ("_first_match", "_quarantine", "_quarantined", "_routes", "knows", "pools", "rules")
 
     def __init__(
-        self, rules: Iterable[Rule], pools: Mapping[str, Pool], default_pool: str, quarantine: str | None = None
+        self,
+        rules: Iterable[Rule],
+        pools: Mapping[str, Pool],
+        default_pool: str,
+        quarantine: str | None = None,
+        knows: Knowledge = NOTHING_KNOWN,
     ) -> None:
-        """`quarantine`: the name of the pool for what is quarantined; None: there is none."""
+        """`quarantine`: the name of the pool for what is quarantined; None: there is none.
+
+        knows: what rules may ask of the past.
+        """
         self.pools = pools
+        self.knows = knows
         self._quarantine = None if quarantine is None else pools[quarantine]
         self._quarantined: dict[Decision, tuple[Decision, Decision]] = {}
         self.rules = (*rules, Rule(DEFAULT_RULE, default_pool))
         self._routes = tuple(_route(rule, pools) for rule in self.rules)
-        self._first_match = compile_first_match(
-            [all_of([condition.expression for condition in rule.conditions]) for rule in self.rules]
-        )
+        self._first_match = compile_matcher(self.rules, knows)
 
     def decide(self, request: RouteRequest) -> Decision:
         """The decision for one request: first matching rule, first pool of its chain with an available replica."""
@@ -77,6 +91,11 @@ class Router:
             if pool.is_available():
                 return decision
         return route.rejected
+
+    def decided_by(self, rule: int) -> Decision:
+        """The decision for a request that the rule of this number takes; for explanations, which look for it."""
+        route = self._routes[rule]
+        return next((decision for pool, decision in route.stages if pool.is_available()), route.rejected)
 
     def has_quarantine(self) -> bool:
         """Whether there is a pool for what is quarantined."""
@@ -90,18 +109,41 @@ class Router:
         both = self._quarantined.get(decision)
         if both is None:
             origin = decision.pool.name
-            taken = Decision(pool, decision.rule, quarantined_from=origin)
+            actions = decision.actions
+            taken = Decision(pool, decision.rule, quarantined_from=origin, actions=actions)
             rejected = Decision(None, decision.rule, rejection=_rejection((pool,)), quarantined_from=origin)
             both = self._quarantined[decision] = (taken, rejected)
         return both[0] if pool.is_available() else both[1]
 
 
 def _route(rule: Rule, pools: Mapping[str, Pool]) -> _Route:
-    chain = _spill_chain(rule.pool, pools)
+    if rule.pool is None:
+        refuse = rule.refuse
+        assert refuse is not None
+        rejection = Rejection(refuse.status, "rejected_by_rule", refuse.message, refuse.retry_after_s)
+        return _Route((), Decision(None, rule.name, rejection=rejection, actions=rule.actions))
+    chain = _chain(rule.pool, rule.fallbacks, pools)
     stages = tuple(
-        (pool, Decision(pool, rule.name, spilled_from=None if pool.name == rule.pool else rule.pool)) for pool in chain
+        (
+            pool,
+            Decision(pool, rule.name, spilled_from=None if pool.name == rule.pool else rule.pool, actions=rule.actions),
+        )
+        for pool in chain
     )
     return _Route(stages, Decision(None, rule.name, rejection=_rejection(chain)))
+
+
+def _chain(name: str, fallbacks: tuple[str, ...], pools: Mapping[str, Pool]) -> tuple[Pool, ...]:
+    """The pools that a rule's requests may go to: its own, its fallbacks, then where its own spills to."""
+    first, *spills = _spill_chain(name, pools)
+    chain = [first]
+    for fallback in fallbacks:
+        if fallback not in pools:
+            raise ValueError(f"no pool is named {fallback!r}")
+        if pools[fallback] not in chain:
+            chain.append(pools[fallback])
+    chain += [pool for pool in spills if pool not in chain]
+    return tuple(chain)
 
 
 def _spill_chain(name: str, pools: Mapping[str, Pool]) -> tuple[Pool, ...]:

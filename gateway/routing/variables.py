@@ -9,7 +9,10 @@ from enum import Enum
 from functools import cached_property
 
 from gateway.hookcost.features import Api, Grammar
+from gateway.hookcost.prompt import BYTES_PER_TOKEN
 from gateway.routing.expression import compile_value
+from gateway.routing.head import header_reader, query_reader
+from gateway.routing.knowledge import NEVER, Knowledge
 from gateway.routing.request import RouteRequest
 
 
@@ -21,16 +24,18 @@ class Kind(Enum):
     flag = "true or false"
     number = "a number"
     count = "a number, or true for at least one"
-    optional = "a number, or true where the client gave one"
+    optional = "a number, or true where there is one"
+    texts = "a mapping of names to texts, or to true or false for a name that is there or is not"
 
 
 @dataclass(frozen=True)
 class Variable:
     """One word of the vocabulary.
 
-    text:    the source that reads it (see expression.py).
-    choices: for `Kind.choice`, each word with the values that it stands for.
-    absent:  for `Kind.optional`, the value that means "not given"; no comparison holds for it.
+    text:      the source that reads it (see expression.py), `{0}`, … in it stand for `constants`.
+    choices:   for `Kind.choice`, each word with the values that it stands for.
+    absent:    for `Kind.optional` and `Kind.text`, the value that means "not given"; no comparison holds for it.
+    entry:     for `Kind.texts`, the variable of one name.
     """
 
     name: str
@@ -38,12 +43,14 @@ class Variable:
     text: str
     about: str
     choices: Mapping[str, tuple[str, ...]] | None = None
-    absent: int | None = None
+    absent: float | None = None
+    constants: tuple[object, ...] = ()
+    entry: Callable[[str], "Variable"] | None = None
 
     @cached_property
-    def read(self) -> Callable[[RouteRequest], object]:
+    def read(self) -> Callable[[RouteRequest, Knowledge], object]:
         """Reads the value from a request, for explanations."""
-        return compile_value(self.text)
+        return compile_value(self.text, self.constants)
 
 
 def _hook(kind: str) -> str:
@@ -54,12 +61,29 @@ def _choices(words: type[Api] | type[Grammar]) -> dict[str, tuple[str, ...]]:
     return {word.value: (word.value,) for word in words}
 
 
+def _header(name: str) -> Variable:
+    about = f"the header {name.lower()}"
+    return Variable(f"headers.{name.lower()}", Kind.text, "{0}(request.head)", about, constants=(header_reader(name),))
+
+
+def _parameter(name: str) -> Variable:
+    about = f"the parameter {name} of the query"
+    return Variable(f"query.{name}", Kind.text, "{0}(request.head)", about, constants=(query_reader(name),))
+
+
 _GRAMMARS = _choices(Grammar) | {"any": tuple(kind.value for kind in Grammar if kind is not Grammar.none)}
+
+# English, code and most scripts of several bytes a letter come to 3 to 5 bytes for a token of today's vocabularies.
+_TOKENS = f"(features.prompt_bytes + {BYTES_PER_TOKEN - 1}) // {BYTES_PER_TOKEN}"
 
 _TABLE = (
     Variable("method", Kind.text, "request.method", "HTTP method"),
     Variable("path", Kind.text, "request.path", "path without its query; * matches slashes too"),
     Variable("api", Kind.choice, "features.api", "dialect of the path", choices=_choices(Api)),
+    Variable("headers", Kind.texts, "request.head", "headers by name, the first of each", entry=_header),
+    Variable("query", Kind.texts, "request.head", "parameters of the query, the first of each", entry=_parameter),
+    Variable("tenant", Kind.text, "request.tenant", "whose request it is: header or digest of the API key"),
+    Variable("priority", Kind.number, "request.priority", "the tenant's priority, 0 where none is set"),
     Variable("model", Kind.text, "features.model", "model named in the body; one that is absent matches nothing"),
     Variable("stream", Kind.flag, "features.stream", "the reply is streamed"),
     Variable("grammar", Kind.choice, "features.grammar", "what constrains the output", choices=_GRAMMARS),
@@ -81,9 +105,26 @@ _TABLE = (
     Variable("batch", Kind.number, "features.batch", "prompts in the body"),
     Variable("max_tokens", Kind.optional, "features.max_tokens", "limit of output tokens"),
     Variable("prompt_bytes", Kind.number, "features.prompt_bytes", "bytes of prompt text"),
+    Variable("prompt_tokens", Kind.number, _TOKENS, "estimate of the prompt's tokens: four bytes of UTF-8 make one"),
     Variable("body_bytes", Kind.number, "features.body_bytes", "bytes of the body"),
-    Variable("compile_ms", Kind.number, "cost.compile_ms", "predicted compile time"),
-    Variable("step_us", Kind.number, "cost.step_us", "predicted hook time per step"),
+    Variable("compile_ms", Kind.number, "cost.compile_ms", "compile time: predicted, and corrected by what was seen"),
+    Variable("step_us", Kind.number, "cost.step_us", "hook time per step: predicted, and corrected by what was seen"),
+    Variable("predicted_compile_ms", Kind.number, "(classification.predicted or cost).compile_ms", "the prediction"),
+    Variable("predicted_step_us", Kind.number, "(classification.predicted or cost).step_us", "the prediction"),
+    Variable(
+        "observed_compile_ms",
+        Kind.optional,
+        "knows.observed_compile_ms(classification.signature)",
+        "mean compile time seen of the signature",
+        absent=NEVER,
+    ),
+    Variable(
+        "observed_step_us",
+        Kind.optional,
+        "knows.observed_step_us(classification.signature)",
+        "mean hook time per step seen of the signature",
+        absent=NEVER,
+    ),
     Variable("grammar_us", Kind.number, _hook("grammar"), "the grammar's part of step_us"),
     Variable("logprobs_us", Kind.number, _hook("logprobs"), "the logprobs' part of step_us"),
     Variable("stop_us", Kind.number, _hook("stop"), "the stop conditions' part of step_us"),
@@ -94,6 +135,12 @@ _TABLE = (
         Kind.flag,
         "(cost.heavy is not None)",
         "heavy by definition: a bound of the analysis was exceeded",
+    ),
+    Variable(
+        "quarantined",
+        Kind.flag,
+        "knows.is_quarantined(classification.signature, request.tenant)",
+        "the breaker of the signature, or of the tenant, is open or half-open",
     ),
     Variable("signature", Kind.text, "classification.signature", "cost signature"),
     Variable("grammar_key", Kind.text, "classification.grammar_key", "key of the grammar"),

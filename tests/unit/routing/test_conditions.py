@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.hookcost import Api, Classification, Features, Grammar, HookCost
-from gateway.routing.conditions import Condition, ConditionError, compile_condition
+from gateway.routing.conditions import Condition, ConditionError, compile_condition, compile_conditions
 from gateway.routing.expression import all_of, any_of, compile_first_match
 from gateway.routing.request import RouteRequest
 from gateway.routing.variables import VARIABLES, Kind
@@ -187,9 +187,10 @@ def test_every_variable_can_be_read_from_any_request_and_compiled(make_request: 
         Kind.number: ">1",
         Kind.count: True,
         Kind.optional: True,
+        Kind.texts: {"x-anything": "x*"},
     }
 
-    condition = compile_condition(name, wanted[variable.kind])
+    (condition,) = compile_conditions({name: wanted[variable.kind]})
 
     assert condition.holds(make_request()) in (True, False)
     assert variable.about
