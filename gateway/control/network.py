@@ -12,6 +12,7 @@ _HOSTNAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_](?:[A-Za-z0-9_-]*[A-Za-z0-9_]
 _VISIBLE = re.compile(r"[!-~]+")
 _UNIX = "unix:"
 _LONGEST_UNIX_PATH = 95  # of the 107 that Linux has room for: it is bound under a longer name first
+_LONGEST_PATH_TO_DIAL = 107
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -47,19 +48,23 @@ class UnixPath:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a replica is: scheme, host and port, as in `http://10.0.0.7:30000`; `str()` gives that text."""
+    """Where a replica is: scheme, host and port, as in `http://10.0.0.7:30000`; `str()` gives that text.
+
+    path: of a Unix socket, as in `unix:/run/engine.sock`; then the scheme is `unix`, and there is no host and no port.
+    """
 
     scheme: str
     host: str
     port: int
+    path: str = ""
 
     @property
     def authority(self) -> str:
-        """`host:port`."""
-        return f"{_bracketed(self.host)}:{self.port}"
+        """`host:port`, or `unix:/path`."""
+        return f"{_UNIX}{self.path}" if self.path else f"{_bracketed(self.host)}:{self.port}"
 
     def __str__(self) -> str:
-        return f"{self.scheme}://{self.authority}"
+        return self.authority if self.path else f"{self.scheme}://{self.authority}"
 
 
 def parse_address(text: object) -> Address:
@@ -96,10 +101,15 @@ def parse_endpoint(text: object) -> Address | UnixPath:
 
 
 def parse_origin(text: object) -> Origin:
-    """Parse the URL of a replica; it has no path, query or credentials. Raises AddressError."""
+    """Parse the URL of a replica; it has no path, query or credentials. Raises AddressError.
+
+    Or of a Unix socket: `unix:/PATH`, also spelled `unix:///PATH` and `http+unix:///PATH`.
+    """
     expected = "a URL such as http://10.0.0.7:30000"
     if not isinstance(text, str) or not _VISIBLE.fullmatch(text):  # urlsplit would drop line breaks and tabs
         raise AddressError(expected)
+    if text.startswith((_UNIX, f"http+{_UNIX}")):
+        return Origin("unix", "", 0, _socket_path(text.removeprefix("http+").removeprefix(_UNIX)))
     try:
         parts = urlsplit(text)
         port = parts.port
@@ -115,6 +125,15 @@ def parse_origin(text: object) -> Origin:
     if not parts.hostname or not _is_host(parts.hostname) or port == 0:
         raise AddressError(expected)
     return Origin(parts.scheme, parts.hostname, port or _DEFAULT_PORTS[parts.scheme])
+
+
+def _socket_path(text: str) -> str:
+    path = text.removeprefix("//")
+    if not path.startswith("/") or path.endswith("/"):
+        raise AddressError("unix:/PATH with the whole path of a socket, as in unix:/run/engine.sock")
+    if len(path) > _LONGEST_PATH_TO_DIAL:
+        raise AddressError(f"a path of at most {_LONGEST_PATH_TO_DIAL} bytes, for the system has no room for more")
+    return path
 
 
 def _is_host(host: str) -> bool:
