@@ -86,6 +86,8 @@ class ChunkedBody:
             self._trailer_bytes += len(line)
             if self._trailer_bytes > _MAX_TRAILER_BYTES:
                 raise ChunkError("the trailer is too long")
+            if _TRAILER.fullmatch(line) is None:  # a request line, to a parser that takes the body to have ended
+                raise ChunkError("a trailer line is not a header")
 
 
 def _whole_chunks(data: bytes, at: int, pieces: list[bytes]) -> int:
@@ -106,4 +108,5 @@ def _whole_chunks(data: bytes, at: int, pieces: list[bytes]) -> int:
 _MAX_LINE_BYTES = 4096
 _MAX_TRAILER_BYTES = 16 * 1024
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?")
+_TRAILER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*")
 _WHOLE_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})\r\n")

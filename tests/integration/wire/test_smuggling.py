@@ -147,6 +147,12 @@ REFUSED_CHUNKS = [
     chunked(b"3;a\0b\r\nabc\r\n0\r\n\r\n"),
     chunked(b"3\r\nabc\r\n0\r\n\n" + INNER),
     chunked(b"3\r\nabc\r\n0\r\nx: a\nb\r\n\r\n"),
+    chunked(b"3\r\nabc\r\n0\r\nno colon\r\n\r\n"),
+    chunked(b"3\r\nabc\r\n0\r\n" + INNER + b"\r\n"),
+    chunked(b"3\r\nabc\r\n0\r\nx : a\r\n\r\n"),
+    chunked(b"3\r\nabc\r\n0\r\nx: a\r\n folded\r\n\r\n"),
+    chunked(b"3\r\nabc\r\n0\r\nx: \0\r\n\r\n"),
+    chunked(b"3\r\nabc\r\n0\r\n\r\r\n"),
     chunked(b"3;" + b"a" * 70_000 + b"\r\nabc\r\n0\r\n\r\n"),
     chunked(b"3\r\nabc\r\n0\r\n" + b"x: y\r\n" * 20_000 + b"\r\n"),
 ]
