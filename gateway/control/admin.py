@@ -42,6 +42,9 @@ _INDEX = {
     "POST /api/v1/explain?path=/v1/chat/completions": "what would be decided for the request body, and why",
 }
 
+REGISTRY = web.AppKey("registry", CollectorRegistry)
+"""What the application's `/metrics` shows."""
+
 
 def create_admin_app(context: AdminContext) -> web.Application:
     """The application; who runs it also says where it listens."""
@@ -49,6 +52,7 @@ def create_admin_app(context: AdminContext) -> web.Application:
     admin = _Admin(context, registry)
     limit_bytes = context.config.limits.max_body_bytes
     app = web.Application(middlewares=[openai_errors(lambda: ", ".join(_INDEX))], client_max_size=limit_bytes)
+    app[REGISTRY] = registry
     app.add_routes(admin.routes())
     for api in (PoolsApi, QuarantineApi, CostsApi, StateApi, TenantsApi, ExplainApi):
         app.add_routes(api(context).routes())

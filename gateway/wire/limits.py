@@ -41,6 +41,8 @@ class Timeouts:
     """A client connection without a request."""
     upstream_idle_s: float = 4.0
     """A pooled upstream connection without an exchange; below the 5 s after which uvicorn closes."""
+    drain_delay_s: float = 0.0
+    """Between the first word of a drain and the end of accepting: whoever sends clients here hears of it meanwhile."""
     drain_s: float = 30.0
     linger_s: float = 5.0
     """How long the rest of a refused request is read and dropped so that its client can read the answer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -53,6 +54,8 @@ class Server:
         self._entered: dict[object, str] = {}
         """Connections that count for an address, and for which."""
         self._listeners: list[asyncio.Server | Lobby] = []
+        self._by_socket: dict[socket.socket, asyncio.Server | Lobby] = {}
+        """Listeners on sockets that others may accept from, too."""
         self._files: list[UnixFile] = []
         self._sweep: asyncio.TimerHandle | None = None
         self._rates_at = 0.0
@@ -103,6 +106,8 @@ class Server:
         place = sockets[0].getsockname()
         for each in sockets:
             await self._serve(each, certificate, proxy_protocol)
+        if sock is not None:
+            self._by_socket[sock] = self._listeners[-1]
         if self._sweep is None:
             self._sweep = self.loop.call_later(self.timeouts.sweep_s, self._on_sweep)
         return (place[0], place[1]) if isinstance(place, tuple) else (f"unix:{path or place}", 0)
@@ -119,6 +124,12 @@ class Server:
             server = await self.loop.create_server(self.protocol(None), sock=listener, backlog=BACKLOG)
             self._listeners.append(server)
 
+    def leave_to_others(self, sock: socket.socket) -> None:
+        """Accept no more from a socket that was given to `listen`; what waits in its queue is for who else has it."""
+        listener = self._by_socket.pop(sock)
+        self._listeners.remove(listener)
+        listener.close()
+
     def reload_certificates(self) -> bool:
         """Take up renewed certificates now. False: one cannot be used and the one before it stays; the log says why."""
         outcomes = [each.reload() for each in self._certificates()]
@@ -129,16 +140,32 @@ class Server:
         return [lobby.certificate for lobby in lobbies if lobby.certificate is not None]
 
     async def drain(self) -> None:
-        """Stop accepting, close idle connections and wait for the running exchanges, `drain_s` at most."""
+        """End in good order: all answers say `connection: close`, after `drain_delay_s` nothing is accepted any more,
+        idle connections are closed, and the running exchanges have `drain_s` at most."""
+        self.draining = True
+        if self.timeouts.drain_delay_s > 0:
+            await asyncio.sleep(self.timeouts.drain_delay_s)
+        self._stop_listening()
+        await self._finish()
+
+    async def hand_over(self, idle_s: float) -> None:
+        """End in good order while others accept on the same sockets.
+
+        An idle connection may bring one more request within `idle_s`: closed at once, it could be just about to.
+        """
         self.draining = True
         self._stop_listening()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(idle_s):
+                await self._empty.wait()
+        await self._finish()
+
+    async def _finish(self) -> None:
         for connection in list(self.connections):
             connection.drain()
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.timeouts.drain_s):
                 await self._empty.wait()
-        except TimeoutError:
-            pass
         await self.close()
 
     async def close(self) -> None:
