@@ -28,24 +28,8 @@ _ODD_ESCAPE = re.compile(rf"(?:[^\\]|{_ESCAPE})*+(\\.).*", re.DOTALL)
 _LITERALS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 _RESERVED = frozenset(
     (
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "in",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
+        *("as", "break", "const", "continue", "else", "for", "function", "if", "import"),
+        *("in", "let", "loop", "package", "namespace", "return", "var", "void", "while"),
     )
 )
 _BINDS: dict[str, int] = {"||": 1, "&&": 2} | dict.fromkeys(("==", "!=", "<", "<=", ">", ">=", "in"), 3)
