@@ -1,29 +1,36 @@
 """From a checked configuration to the objects of the running gateway that choose, sense and remember."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 
 from gateway.control.config import Config, PoolConfig, ReplicaConfig
 from gateway.feed.target import Target
+from gateway.hookcost.prices import backend_label
 from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
 from gateway.routing.router import Router
 from gateway.routing.rule import compile_rule
 from gateway.routing.settings import PoolSettings, Reject, Spill
 from gateway.state.memory import MemoryStore
+from gateway.state.socketstore import SocketStore
 from gateway.state.store import Store
 from gateway.tenants.register import Register
 
 
 def build_router(config: Config, *, available: bool = False) -> Router:
-    """The rules, pools and replicas of `config`.
+    """The rules, pools and replicas of `config`, for a decision that nobody carries out.
 
-    available: the state in which replicas begin. A gateway begins with none and lets the health monitor admit them;
-    a decision on paper (`steplane explain`) takes all as up.
+    available: whether the replicas are taken as up (`steplane explain` does).
     """
     pools = {
         name: build_pool(name, pool, [build_replica(name, pool, each, available=available) for each in pool.replicas])
         for name, pool in config.pools.items()
     }
+    return route_over(config, pools)
+
+
+def route_over(config: Config, pools: Mapping[str, Pool]) -> Router:
+    """The rules of `config` over the pools that there are."""
     rules = [compile_rule(rule.name, rule.pool, rule.when) for rule in config.rules]
     return Router(rules, pools, config.default_pool, config.quarantine_pool)
 
@@ -55,11 +62,18 @@ def least_limit(config: Config) -> float | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def build_store(config: Config, clock: Callable[[], float], ttls_s: Mapping[str, float]) -> Store:
-    """Where breakers and costs are kept. Raises ConfigError where Redis is wanted and its client is not installed."""
+def build_store(
+    config: Config, clock: Callable[[], float], ttls_s: Mapping[str, float], books: Path | None = None
+) -> Store:
+    """Where breakers and costs are kept. Raises ConfigError where Redis is wanted and its client is not installed.
+
+    books: the socket of a supervisor that keeps them for its workers, where there is no Redis.
+    """
     redis = config.state.redis
     if redis is None:
-        return MemoryStore(clock=clock, ttls_s=ttls_s)
+        return (
+            MemoryStore(clock=clock, ttls_s=ttls_s) if books is None else SocketStore(books, clock=clock, ttls_s=ttls_s)
+        )
     from gateway.state.redis import RedisStore
 
     return RedisStore(redis.options(config.folder), clock=clock, ttls_s=ttls_s)
@@ -94,6 +108,8 @@ def build_pool(name: str, config: PoolConfig, replicas: Iterable[Replica] = ()) 
         max_in_flight=settings.max_in_flight,
         max_structured=settings.max_structured,
         balance=settings.balance,
+        capabilities=settings.capabilities,
+        backend=settings.backend,
     )
 
 
@@ -108,6 +124,9 @@ def pool_settings(config: PoolConfig) -> PoolSettings:
         when_unavailable=when,
         max_in_flight=config.admission.max_in_flight,
         max_structured=config.admission.max_structured,
+        balance=config.plan,
+        capabilities=config.capabilities.capabilities(),
+        backend=None if config.backend is None else backend_label(*config.backend),
     )
 
 
@@ -122,4 +141,6 @@ def build_replica(pool: str, config: PoolConfig, replica: ReplicaConfig, *, avai
         engine=config.engine,
         pool=pool,
         available=available,
+        weight=replica.weight,
+        zone=replica.zone,
     )

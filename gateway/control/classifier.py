@@ -17,23 +17,33 @@ if TYPE_CHECKING:
 def build_classifier(config: "Config") -> Classifier:
     """The classifier of a checked configuration."""
     part = config.hookcost
-    backend = (part.grammar_backend, part.grammar_backend_version)
-    return Classifier(_model(part, config.folder), policy_from(part.refuse), (backend,))
+    return Classifier(_model(part, config.folder), policy_from(part.refuse), _backends(config))
 
 
-def check_classifier(part: "HookCostConfig", folder: Path, document: Document) -> list[Problem]:
+def check_classifier(config: "Config", folder: Path, document: Document) -> list[Problem]:
     """What keeps the classifier from being built."""
+    part = config.hookcost
     problems: list[Problem] = []
     try:
         policy_from(part.refuse)
     except PolicyError as error:
         problems.append(document.problem(("hookcost", "refuse", error.key), "a valid entry", None, str(error)))
     try:
-        _model(part, folder).backend(part.grammar_backend, part.grammar_backend_version)
+        model = _model(part, folder)
+        for name, version in _backends(config):
+            model.backend(name, version)
     except (CostModelError, OSError, ValueError) as error:
         key = "cost_model" if part.cost_model else "grammar_backend_version"
         problems.append(document.problem(("hookcost", key), "a usable price list and version", None, str(error)))
     return problems
+
+
+def _backends(config: "Config") -> tuple[tuple[str, str | None], ...]:
+    """All that grammars are priced for: what counts where nothing else is said, and what pools say of their engines."""
+    part = config.hookcost
+    usual = (part.grammar_backend, part.grammar_backend_version)
+    named = [pool.backend for pool in config.pools.values() if pool.backend is not None]
+    return tuple(dict.fromkeys([usual, *named]))
 
 
 def _model(part: "HookCostConfig", folder: Path) -> CostModel:

@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from gateway.control.balanceconfig import BalanceConfig, CapabilitiesConfig, LoadsConfig, Weight, check_balance
 from gateway.control.breakerconfig import (
     DEFAULT_QUARANTINE,
     AdmissionConfig,
@@ -37,7 +38,10 @@ from gateway.control.problem import ConfigError, Problem, in_order
 from gateway.control.retryconfig import DeadlinesConfig, HedgeConfig, RetryConfig
 from gateway.control.stateconfig import StateConfig
 from gateway.control.tenantsconfig import TenantsConfig, check_tenants
+from gateway.control.upstreamconfig import UpstreamConfig, check_upstreams
 from gateway.control.validation import PATH_PATTERN, custom_error, to_problem, validate
+from gateway.control.workersconfig import checked_workers
+from gateway.routing.balance.balancer import Plan
 
 
 def _parsed(parse: Callable[[object], Address | Origin]) -> BeforeValidator:
@@ -53,6 +57,9 @@ def _parsed(parse: Callable[[object], Address | Origin]) -> BeforeValidator:
 
 
 _HARD_OVER_BUDGET = 20
+
+GrammarBackend = Literal["xgrammar", "llguidance", "outlines"]
+Version = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)*$")]
 
 ListenAddress = Annotated[Address, _parsed(parse_address)]
 ReplicaUrl = Annotated[Origin, _parsed(parse_origin)]
@@ -97,6 +104,7 @@ class TimeoutsConfig(Part):
     stream_idle_s:   between two bytes of a reply.
     keepalive_s:     a client's connection without a request.
     upstream_idle_s: an unused connection to a replica is closed then: stay below the engine's limit (uvicorn: 5 s).
+    drain_delay_s:   at a shutdown, from the first word of it (/readyz, `connection: close`) to the end of accepting.
     drain_s:         running requests at a shutdown.
     """
 
@@ -108,6 +116,7 @@ class TimeoutsConfig(Part):
     stream_idle_s: Seconds = 300
     keepalive_s: Seconds = 75
     upstream_idle_s: Seconds = 4
+    drain_delay_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0
     drain_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 30
 
 
@@ -122,11 +131,17 @@ class HealthConfig(Part):
 
 
 class ReplicaConfig(Part):
-    """One replica; in the YAML a plain URL is enough. `feed`: the URL of its step feed, where that is not the usual."""
+    """One replica; in the YAML a plain URL is enough.
+
+    feed:   the URL of its step feed, where that is not the usual.
+    weight: its share of the load beside others of its pool. zone: where it stands, for `balance: zone_aware`.
+    """
 
     url: ReplicaUrl
     name: Name | None = None
     feed: ReplicaUrl | None = None
+    weight: Weight = 1
+    zone: str = ""
 
     @property
     def label(self) -> str:
@@ -137,6 +152,12 @@ class ReplicaConfig(Part):
     @classmethod
     def _from_url(cls, value: object) -> object:
         return {"url": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _has_a_label(self) -> "ReplicaConfig":
+        if self.url.path and self.name is None:
+            raise custom_error("a name for a replica at a Unix socket", f"{{url: {self.url}, name: engine-1}}")
+        return self
 
 
 class RejectConfig(Part):
@@ -164,15 +185,22 @@ class UnavailableConfig(Part):
 class PoolConfig(Part):
     """Replicas that serve one role.
 
+    model:            what they must serve, as their `/v1/models` names it; one that serves another takes no requests.
     step_budget_us:   hook time that one step may take.
     hard_limit_us:    hook time of one request in one step that trips at once; 20 times the budget where not given.
     compile_limit_ms: of one grammar.
     feed:             `auto`: the replicas' step feeds are looked for at the usual place; `off`: they are not.
     feed_token:       what they want to be shown, if they want anything.
     deadline_s:       how long a request may take, to the last byte of its answer; by default as long as it takes.
+    balance:          which replica takes a request. loads: how its engines are asked for their load, where that counts.
+    grammar_backend, grammar_backend_version: what its engines run; by default what `hookcost` says.
+    capabilities:     what its engines can take.
+    canonicalize_schema: JSON schemas are sent on in one spelling, so that equal ones share the engine's cache.
+    upstream:         the connections to its replicas.
     """
 
     engine: Literal["sglang", "vllm", "other"] = "sglang"
+    model: str | None = None
     replicas: Annotated[list[ReplicaConfig], Field(min_length=1)]
     step_budget_us: Micros | None = None
     hard_limit_us: Micros | None = None
@@ -187,6 +215,25 @@ class PoolConfig(Part):
     retry: RetryConfig = RetryConfig()
     hedge: HedgeConfig | None = None
     deadline_s: Seconds | None = None
+    balance: BalanceConfig = BalanceConfig()
+    loads: LoadsConfig = LoadsConfig()
+    grammar_backend: GrammarBackend | None = None
+    grammar_backend_version: Version | None = None
+    capabilities: CapabilitiesConfig = CapabilitiesConfig()
+    canonicalize_schema: bool = False
+    upstream: UpstreamConfig = UpstreamConfig()
+
+    _zone: str = PrivateAttr("")
+
+    @property
+    def backend(self) -> tuple[str, str | None] | None:
+        """The grammar backend of its engines and the version, where the pool says so itself."""
+        return None if self.grammar_backend is None else (self.grammar_backend, self.grammar_backend_version)
+
+    @property
+    def plan(self) -> Plan | None:
+        """How it balances; None: the least loaded replica takes it."""
+        return self.balance.plan(self._zone, weighted=len({replica.weight for replica in self.replicas}) > 1)
 
     @property
     def hard_limit(self) -> float | None:
@@ -219,8 +266,8 @@ class HookCostConfig(Part):
     refuse:                  what is refused instead of routed; gateway/hookcost/policy.py lists the entries.
     """
 
-    grammar_backend: Literal["xgrammar", "llguidance", "outlines"] = "xgrammar"
-    grammar_backend_version: Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)*$")] | None = None
+    grammar_backend: GrammarBackend = "xgrammar"
+    grammar_backend_version: Version | None = None
     cost_model: str | None = None
     refuse: dict[str, Any] = Field(default_factory=dict)
 
@@ -228,14 +275,17 @@ class HookCostConfig(Part):
 class Config(Part):
     """A whole configuration, checked. `warnings` are findings that do not keep it from being used.
 
+    workers:       processes that serve clients, or `auto` for one on each core; above 1 with a supervisor over them.
     include:       files that are merged into this one, by name or pattern, relative to it; includes.py says how.
     control_paths: what is done with requests that would steer an engine (`/abort_request`, `/flush_cache`, …).
+    zone:          where this gateway stands, for `balance: zone_aware`.
     """
 
     include: list[str] = Field(default_factory=list)
     listen: ListenConfigs = Field(default_factory=lambda: [ListenConfig(address=Address("127.0.0.1", 8080))])
     forwarding: ForwardingConfig = ForwardingConfig()
     admin: AdminConfig = AdminConfig()
+    workers: Annotated[int | Literal["auto"], BeforeValidator(checked_workers)] = 1
     default_pool: str
     limits: LimitsConfig = LimitsConfig()
     timeouts: TimeoutsConfig = TimeoutsConfig()
@@ -244,6 +294,7 @@ class Config(Part):
     tenants: TenantsConfig = TenantsConfig()
     control_paths: Literal["refuse", "pass"] = "refuse"
     deadlines: DeadlinesConfig = DeadlinesConfig()
+    zone: str = ""
     state: StateConfig = StateConfig()
     pools: Annotated[dict[Name, PoolConfig], Field(min_length=1)]
     rules: list[RuleConfig] = Field(default_factory=list)
@@ -298,10 +349,14 @@ def check_config(document: Document, folder: Path) -> Config:
         raise ConfigError(in_order(problems)) from None
     errors, warnings = cross_check(config, document)
     errors += check_listeners(config.listen, folder, document)
-    errors += check_classifier(config.hookcost, folder, document)
+    errors += check_classifier(config, folder, document)
+    errors += check_balance(config.pools, config.zone, document)
+    errors += check_upstreams(config.pools, folder, document)
     errors += check_tenants(config.tenants, folder, config.pools, document)
     if errors:
         raise ConfigError(errors)
+    for pool in config.pools.values():
+        pool._zone = config.zone
     config._warnings = tuple(warnings)
     config._folder = folder
     config._files = document.files

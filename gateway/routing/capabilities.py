@@ -5,7 +5,6 @@ alternatives per token than their vocabulary has (#40076), and vLLM refuses more
 request may need and how its lack is told; which pool comes next is the router's.
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -28,8 +27,8 @@ class Capabilities:
     """What a pool can take; everything by default.
 
     max_top_logprobs: alternatives per token, of the output or the prompt; None: any.
-    models:           names that it serves; None: any. lora: names of adapters, as the client names them: alone, or after
-                      the model and a colon (SGLang). With neither, any name is taken.
+    models:           names that it serves; None: any. lora: names of adapters that clients may name alone, or after
+                      the model and a colon (SGLang).
     """
 
     grammar: bool = True
