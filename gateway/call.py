@@ -15,6 +15,7 @@ from gateway.hookcost import api_of
 from gateway.hookcost.features import Api, Grammar
 from gateway.hookcost.observation import Origin
 from gateway.routing.admission import AdmissionQueue
+from gateway.routing.balance.ask import Ask
 from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
 from gateway.routing.request import RouteRequest
@@ -40,9 +41,10 @@ class Terms:
     on_open:       `quarantine` or `refuse`. on_trip: `rerun`, `end` or `let_finish`. See `PoolBreakerConfig`.
     hard_limit_us: hook time of one request in one step that trips at once; None: any.
     quarantine:    it is the quarantine pool.
+    credentials:   the header line that its engines want to be shown instead of a client's own; may be empty.
     """
 
-    __slots__ = ("breaker", "hard_limit_us", "on_open", "on_trip", "pool", "quarantine", "queue")
+    __slots__ = ("breaker", "credentials", "hard_limit_us", "on_open", "on_trip", "pool", "quarantine", "queue")
 
     def __init__(
         self,
@@ -61,6 +63,7 @@ class Terms:
         self.on_open = on_open
         self.on_trip = on_trip
         self.quarantine = quarantine
+        self.credentials = b""
 
 
 class Link:
@@ -68,7 +71,13 @@ class Link:
 
     __slots__ = ("answers", "itl", "replica", "response_line", "terms", "upstream")
 
-    def __init__(self, replica: Replica, upstream: Upstream, terms: Terms, itl: ReplicaItl | None = None) -> None:
+    def __init__(
+        self,
+        replica: Replica,
+        upstream: Upstream,
+        terms: Terms,
+        itl: ReplicaItl | None = None,
+    ) -> None:
         self.replica = replica
         self.upstream = upstream
         self.terms = terms
@@ -235,6 +244,11 @@ class Ended:
         self.origin = attempt.origin
         self.received_s = attempt.received_s
         self.costly = attempt.costly
+
+
+def ask_of(exchange: Exchange, call: Call) -> Ask:
+    """What a pool's balancer may look at."""
+    return Ask(call.request.classification, exchange.body if exchange.buffered else b"", exchange.head)
 
 
 def door_of(head: RequestHead, tenants: Register) -> Door:

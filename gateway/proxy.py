@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import structlog
 
 from gateway.breaker.outcome import Outcome, outcome_of_failure, outcome_of_response
-from gateway.call import Attempt, Call, Door, Ended, Link, Terms, door_of, tenant_of
+from gateway.call import Attempt, Call, Door, Ended, Link, Terms, ask_of, door_of, tenant_of
 from gateway.control.tally import Tally
 from gateway.dialect import engine_ids, error_events, given_ids, has_ended, overridden, spliced
 from gateway.feed.running import RunningRequests
@@ -28,6 +28,7 @@ from gateway.routing.replica import Replica
 from gateway.routing.request import RouteRequest
 from gateway.routing.router import Decision, Rejection, Router
 from gateway.tenantgate import TenantGate
+from gateway.tenants.keys import without_keys
 from gateway.tenants.register import Register
 from gateway.waitingroom import WaitingRoom
 from gateway.wire.exchange import Exchange, State
@@ -319,7 +320,10 @@ class Proxy:
             assert decision.rejection is not None
             self.reject(exchange, decision, decision.rejection)
             return
-        replica = pool.admit(call.step_us, call.structured, call.tried)
+        if pool.balancer is None:
+            replica = pool.admit(call.step_us, call.structured, call.tried)
+        else:
+            replica = pool.admit_for(ask_of(exchange, call), call.step_us, call.structured, call.tried)
         if replica is not None:
             self.send(exchange, call, replica)
         elif failure is None or pool.can_serve(call.tried):
@@ -345,7 +349,7 @@ class Proxy:
         assert decision.pool is not None
         attempt = Attempt(exchange, call, link, decision.pool, call.engine_id, exchange.client.clock.at)
         call.attempt = attempt
-        request_lines, body, response_lines = self._dressed(exchange, call, attempt, decision)
+        head_lines, request_lines, body, response_lines = self._dressed(exchange, call, attempt, decision)
         if not attempt.given:
             self._run(attempt.engine_id, attempt)
         itl = link.itl
@@ -356,13 +360,16 @@ class Proxy:
                 exchange.on_read = gaps.chunk
         if call.meter is not None:
             call.meter.begin(exchange, watched=attempt.watched)
-        exchange.forward(link.upstream, headers=request_lines, body=body, response_lines=response_lines)
+        exchange.forward(
+            link.upstream, headers=request_lines, body=body, response_lines=response_lines, head_lines=head_lines
+        )
 
     def _dressed(
         self, exchange: Exchange, call: Call, attempt: Attempt, decision: Decision
-    ) -> tuple[bytes, bytes | None, bytes]:
-        """What an attempt is sent with, and its answer: request lines, a body if it is changed, and response lines.
+    ) -> tuple[bytes | None, bytes, bytes | None, bytes]:
+        """What an attempt is sent with, and its answer.
 
+        Lines in the place of the client's if they are changed, further lines, a body if it is changed, response lines.
         The one place where a request and its answer are edited: by the decision, and by the replica's engine.
         """
         link = attempt.link
@@ -370,12 +377,15 @@ class Proxy:
         response_lines = b"%b%b%b" % (self._lines_of(decision), link.response_line, request_lines)
         if call.limit_lines:
             response_lines += call.limit_lines
+        head_lines: bytes | None = None
+        if link.terms.credentials or self._tenants.holds_keys:
+            head_lines = without_keys(exchange.head.lines)
         if not exchange.buffered:
-            return request_lines, None, response_lines
+            return head_lines, request_lines + link.terms.credentials, None, response_lines
         body = spliced(exchange.body, call.features, link.replica.engine, attempt.engine_id)
         if body is None:
             body, request_lines = self._identified(exchange, call, attempt, request_lines)
-        return request_lines, body, response_lines
+        return head_lines, request_lines + link.terms.credentials, body, response_lines
 
     def _identified(
         self, exchange: Exchange, call: Call, attempt: Attempt, request_lines: bytes

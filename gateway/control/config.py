@@ -37,7 +37,7 @@ from gateway.control.part import Count, Limit, Micros, Millis, Name, Part, Secon
 from gateway.control.problem import ConfigError, Problem, in_order
 from gateway.control.retryconfig import DeadlinesConfig, HedgeConfig, RetryConfig
 from gateway.control.stateconfig import StateConfig
-from gateway.control.tenantsconfig import TenantsConfig, check_tenants
+from gateway.control.tenantsconfig import ApiKey, TenantsConfig, check_tenants
 from gateway.control.upstreamconfig import UpstreamConfig, check_upstreams
 from gateway.control.validation import PATH_PATTERN, custom_error, to_problem, validate
 from gateway.control.workersconfig import checked_workers
@@ -191,6 +191,7 @@ class PoolConfig(Part):
     compile_limit_ms: of one grammar.
     feed:             `auto`: the replicas' step feeds are looked for at the usual place; `off`: they are not.
     feed_token:       what they want to be shown, if they want anything.
+    api_key:          what the engines want to be shown as `Authorization: Bearer …`, instead of a client's own key.
     deadline_s:       how long a request may take, to the last byte of its answer; by default as long as it takes.
     balance:          which replica takes a request. loads: how its engines are asked for their load, where that counts.
     grammar_backend, grammar_backend_version: what its engines run; by default what `hookcost` says.
@@ -212,6 +213,7 @@ class PoolConfig(Part):
     ejection: EjectionConfig = EjectionConfig()
     feed: Literal["auto", "off"] = "auto"
     feed_token: str = ""
+    api_key: ApiKey = ""
     retry: RetryConfig = RetryConfig()
     hedge: HedgeConfig | None = None
     deadline_s: Seconds | None = None

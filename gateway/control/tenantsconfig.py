@@ -11,7 +11,7 @@ from gateway.control.part import Name, Part
 from gateway.control.problem import Problem, shown
 from gateway.control.validation import HEADER_PATTERN, custom_error
 from gateway.tenants.allowance import Rate, Resource
-from gateway.tenants.keys import is_digest
+from gateway.tenants.keys import authorization, is_digest
 from gateway.tenants.profile import Profile, patterns
 
 _BURST_S = 10
@@ -28,6 +28,16 @@ def _is_key(value: str) -> str:
     return value
 
 
+def _is_shown(value: str) -> str:
+    try:
+        authorization(value)
+    except ValueError as error:
+        raise custom_error(str(error)) from None
+    return value
+
+
+ApiKey = Annotated[str, AfterValidator(_is_shown)]
+"""A key that is shown to a replica; empty: none is."""
 KeyDigest = Annotated[str, AfterValidator(_is_key)]
 
 

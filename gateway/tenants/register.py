@@ -55,6 +55,8 @@ class Register:
         self._stored_keys: dict[str, str] = {}
         self.epoch = 0
         """Grows whenever a head may have become another tenant's."""
+        self.holds_keys = False
+        """Clients' keys are ours, and not the engines' business."""
         self.configure(header=header, require_key=require_key, named=named, unnamed=unnamed, keys=keys)
 
     def configure(
@@ -67,12 +69,12 @@ class Register:
         keys: Mapping[str, str] | None = None,
     ) -> None:
         """Take another configuration; what tenants owe stays owed. Keys from the store stay."""
-        self.epoch += 1
         self._header = header.lower().encode() if header is not None else b""
         self.require_key = require_key
         self._named = dict(named or {})
         self._unnamed = unnamed or Profile()
         self._keys = dict(keys or {})
+        self._keys_changed()
         now_s = self._clock()
         for name in list(self._allowances):
             limits = self.profile(name).limits
@@ -88,11 +90,6 @@ class Register:
         return self.require_key or any(
             profile.limits or profile.models is not None or profile.pools is not None for profile in profiles
         )
-
-    @property
-    def holds_keys(self) -> bool:
-        """Whether clients' keys are ours: they are then not the engines' business."""
-        return bool(self._keys or self._stored_keys or self.require_key)
 
     # --- who
 
@@ -115,11 +112,11 @@ class Register:
 
     def key_stored(self, key_digest: str, tenant: str) -> None:
         """A key that all gateways share was given to `tenant`; "" takes it back."""
-        self.epoch += 1
         if tenant:
             self._stored_keys[key_digest] = tenant
         else:
             self._stored_keys.pop(key_digest, None)
+        self._keys_changed()
 
     def stored_owner(self, key_digest: str) -> str | None:
         """Whose a shared key is."""
@@ -186,3 +183,9 @@ class Register:
         if allowance is not None:
             known = {_RESOURCES[name]: amount for name, amount in amounts.items() if name in _RESOURCES}
             allowance.spend(known, self._clock())
+
+    # --- inside
+
+    def _keys_changed(self) -> None:
+        self.epoch += 1
+        self.holds_keys = bool(self._keys or self._stored_keys or self.require_key)
