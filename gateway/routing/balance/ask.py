@@ -1,8 +1,7 @@
 """One request, as a balancer may look at it. Made only for pools that have a balancer."""
 
-from collections.abc import Sequence
-
 from gateway.hookcost.classification import Classification
+from gateway.routing.head import Head
 
 
 class Ask:
@@ -10,14 +9,12 @@ class Ask:
 
     classification: what its body means.
     body:           its bytes; empty where it streams through.
-    headers:        of its head, names in lower case, each with its value.
+    head:           where its headers are; None: it has none.
     """
 
-    __slots__ = ("body", "classification", "headers")
+    __slots__ = ("body", "classification", "head")
 
-    def __init__(
-        self, classification: Classification, body: bytes = b"", headers: Sequence[tuple[bytes, bytes]] = ()
-    ) -> None:
+    def __init__(self, classification: Classification, body: bytes = b"", head: Head | None = None) -> None:
         self.classification = classification
         self.body = body
-        self.headers = headers
+        self.head = head

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from gateway.routing.balance.ask import Ask
+from gateway.routing.head import header_reader
 
 _MOST_BYTES = 1 << 20
 """Finding one field reads the whole body, 0.4 ms for so much; a larger one belongs to no session."""
@@ -18,15 +19,11 @@ _decode = msgspec.json.Decoder(_Body).decode
 
 
 def session_of_header(name: str) -> Callable[[Ask], bytes]:
-    """Reads the session from the header of that name; the last one counts."""
-    wanted = name.lower().encode()
+    """Reads the session from the header of that name."""
+    read = header_reader(name)
 
     def session(ask: Ask) -> bytes:
-        found = b""
-        for header, value in ask.headers:
-            if header == wanted:
-                found = value
-        return found
+        return (read(ask.head) or "").encode()
 
     return session
 

@@ -1,6 +1,7 @@
 """Requests and replicas as balancers see them, made from a few words."""
 
 import json
+from dataclasses import dataclass
 
 from gateway.hookcost import Api, Classification, Features, HookCost
 from gateway.routing.balance.ask import Ask
@@ -17,6 +18,19 @@ def replica(name: str, *, load: int = 0, weight: float = 1.0, zone: str = "") ->
     return made
 
 
+@dataclass(frozen=True, eq=False)
+class Head:
+    """A head with these headers."""
+
+    headers: dict[str, str]
+    target: bytes = b"/"
+    base: None = None
+
+    def header(self, name: bytes) -> bytes | None:
+        value = self.headers.get(name.decode())
+        return None if value is None else value.encode()
+
+
 def ask(
     *, grammar: str = "", user: str = "", headers: dict[str, str] | None = None, prompt: str = "", model: str = "m"
 ) -> Ask:
@@ -27,5 +41,5 @@ def ask(
     return Ask(
         Classification(features, HookCost(), "s1-0", grammar),
         json.dumps(body).encode(),
-        tuple((name.encode(), value.encode()) for name, value in (headers or {}).items()),
+        None if headers is None else Head(headers),
     )
