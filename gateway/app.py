@@ -3,27 +3,23 @@
 import asyncio
 import ssl
 import time
-from typing import cast
 
 from aiohttp import web
 
-from gateway.breaker.replica import ReplicaBreaker, ReplicaTransition
-from gateway.call import Link, Terms
 from gateway.control.admin import create_admin_app
-from gateway.control.assembly import build_router, build_store, build_targets, build_tenants
+from gateway.control.assembly import build_store, build_tenants, route_over
 from gateway.control.classifier import build_classifier
-from gateway.control.config import Config, PoolConfig
+from gateway.control.config import Config
 from gateway.control.context import AdminContext
 from gateway.control.tally import Tally
 from gateway.feed.abort import Aborts
-from gateway.feed.health import HealthMonitor, HealthPolicy
 from gateway.feed.running import RunningRequests
 from gateway.feed.senses import Senses
+from gateway.fleet import Fleet
 from gateway.oversight import SPENT_TTL_S, Oversight
 from gateway.proxy import Proxy
-from gateway.routing.admission import AdmissionPolicy, AdmissionQueue
-from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
+from gateway.routing.router import Router
 from gateway.tenantgate import TenantGate
 from gateway.tenants.register import SPENT_KIND
 from gateway.wire.limits import Limits, Timeouts
@@ -36,14 +32,14 @@ class Gateway:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.router = build_router(config)
+        self.router: Router
+        """Of a gateway that was started."""
         self.data_address = ("", 0)
         self.admin_address = ("", 0)
         self._server: Server | None = None
-        self._health: HealthMonitor | None = None
+        self._fleet: Fleet | None = None
         self._aborts: Aborts | None = None
         self._oversight: Oversight | None = None
-        self._senses: Senses | None = None
         self._admin: web.AppRunner | None = None
 
     async def start(self) -> None:
@@ -62,34 +58,24 @@ class Gateway:
         policy = config.breaker.policy(config.quarantine_pool)
         store = build_store(config, loop.time, {SPENT_KIND: SPENT_TTL_S})
         oversight = self._oversight = Oversight(policy, store, running, loop.time)
-        terms = {
-            name: self._terms(pool, config.pools[name], oversight, loop) for name, pool in self.router.pools.items()
-        }
-        links = {
-            replica: Link(replica, _upstream(replica, timeouts), terms[pool.name])
-            for pool in self.router.pools.values()
-            for replica in pool.replicas
-        }
+        senses = Senses(running, oversight, clock=loop.time)
+        fleet = self._fleet = Fleet(config, oversight, senses, _upstream)
+        self.router = route_over(config, fleet.pools)
         tally = Tally()
         classifier = build_classifier(config)
         self._aborts = Aborts()
-        self._health = HealthMonitor(
-            [(replica, HealthPolicy(**config.pools[replica.pool].health.model_dump())) for replica in links],
-            clock=loop.time,
-            last_progress=lambda replica: links[cast(Replica, replica)].last_read_at,
-        )
         tenants = build_tenants(config, loop.time, time.time)
         proxy = Proxy(
             self.router,
-            links,
-            terms,
+            fleet.links,
+            fleet.terms,
             classifier,
             oversight,
             running,
             tenants,
             tally,
             self._aborts,
-            self._health,
+            fleet.health,
             refuses_control=config.control_paths == "refuse",
         )
         oversight.evict = proxy.evict
@@ -99,14 +85,13 @@ class Gateway:
         oversight.share_tenants(tenants)
         limits = Limits(**config.limits.model_dump())
         self._server = Server(proxy, limits, timeouts, config.forwarding.build())
-        self._server.upstreams.update(link.upstream for link in links.values())
+        self._server.upstreams = fleet.connections
         opened = [await self._server.listen(**each.arguments(config.folder)) for each in config.listen]
         self.data_address = opened[0]
-        self._senses = Senses(running, oversight, clock=loop.time)
         context = AdminContext(
             config=config,
             router=self.router,
-            health=self._health,
+            health=fleet.health,
             classifier=classifier,
             tally=tally,
             is_draining=lambda: self.draining,
@@ -115,10 +100,10 @@ class Gateway:
             store=oversight.store,
             tenants=tenants,
             running=running,
-            senses=self._senses,
-            queues={name: each.queue for name, each in terms.items()},
-            breakers={name: each.breaker for name, each in terms.items()},
-            upstreams={replica.name: link.upstream for replica, link in links.items()},
+            senses=senses,
+            queues=fleet.queues,
+            breakers=fleet.breakers,
+            upstreams=fleet.upstreams,
             steps=oversight.steps,
             transitions=oversight.transitions,
             clock=loop.time,
@@ -129,39 +114,8 @@ class Gateway:
         site = web.TCPSite(self._admin, config.admin.listen.host, config.admin.listen.port)
         await site.start()
         self.admin_address = self._admin.addresses[0][:2]
-        for link in links.values():
-            oversight.add(link)
         await oversight.start()
-        await self._senses.start(build_targets(config))
-        for link in links.values():
-            link.itl = self._senses.itl(link.replica.name)
-        await self._health.start()
-
-    def _terms(self, pool: Pool, config: PoolConfig, oversight: Oversight, loop: asyncio.AbstractEventLoop) -> Terms:
-        replicas = {replica.name: replica for replica in pool.replicas}
-
-        def changed(transition: ReplicaTransition) -> None:
-            oversight.replica_changed(replicas[transition.replica], transition)
-
-        breaker = ReplicaBreaker(
-            pool.name,
-            replicas,
-            config.ejection.policy(),
-            clock=loop.time,
-            notify=changed,
-            is_up=lambda name: replicas[name].healthy,
-        )
-        pool.on_trial = lambda replica: breaker.trial_began(replica.name)
-        admission = AdmissionPolicy(queue=config.admission.queue, max_wait_s=config.admission.max_wait_s)
-        return Terms(
-            pool,
-            AdmissionQueue(pool, admission, clock=loop.time, call_at=loop.call_at),
-            breaker,
-            config.hard_limit,
-            config.breaker.on_open,
-            config.breaker.on_trip,
-            pool.name == self.config.quarantine_pool,
-        )
+        await fleet.start()
 
     @property
     def draining(self) -> bool:
@@ -170,8 +124,8 @@ class Gateway:
 
     async def wait_all_up(self) -> None:
         """Return when every replica has been up at least once; to be called after `start`."""
-        assert self._health is not None
-        await self._health.wait_all_up()
+        assert self._fleet is not None
+        await self._fleet.health.wait_all_up()
 
     async def drain(self) -> None:
         """Stop accepting and wait until the running requests are done, `drain_s` at most."""
@@ -184,16 +138,15 @@ class Gateway:
             await self._server.close()
         if self._admin is not None:
             await self._admin.cleanup()
-        if self._health is not None:
-            await self._health.close()
-        if self._senses is not None:
-            await self._senses.close()
+        if self._fleet is not None:
+            await self._fleet.close()
         if self._oversight is not None:
             await self._oversight.close()
         if self._aborts is not None:
             await self._aborts.close()
 
 
-def _upstream(replica: Replica, timeouts: Timeouts) -> Upstream:
+def _upstream(replica: Replica, config: Config) -> Upstream:
+    timeouts = Timeouts(**config.timeouts.model_dump())
     tls = ssl.create_default_context() if replica.tls else None
     return Upstream(replica.host, replica.port, timeouts, tls=tls, name=replica.name)

@@ -236,6 +236,21 @@ class ReplicaBreaker:
         self._calm = True
         """No fault is remembered and all are closed: an answer needs no look."""
 
+    # --- who is there
+
+    def add(self, replica: str) -> None:
+        """One more replica, trusted. One of that name, which it follows, is forgotten."""
+        self._members[replica] = _Member(replica, self._clock())
+
+    def remove(self, replica: str) -> None:
+        """A replica has left. What it still answers is not judged; what is left of the pool may be needed now."""
+        self._members.pop(replica, None)
+        self.health_changed()
+
+    def reconfigure(self, policy: ReplicaPolicy) -> None:
+        """Judge by other limits from now on; what stands against a replica already, stands."""
+        self.policy = policy
+
     def state(self, replica: str) -> ReplicaState:
         """Where a replica stands."""
         return self._members[replica].state
@@ -257,7 +272,9 @@ class ReplicaBreaker:
         signature: of the request, "" where unknown. began_s: reading of the clock when it was sent there: of a replica
         on trial only what was sent since then is judged.
         """
-        member = self._members[replica]
+        member = self._members.get(replica)
+        if member is None:
+            return
         if outcome is Outcome.ok:
             member.answered += 1
             if self._calm:
@@ -282,7 +299,9 @@ class ReplicaBreaker:
 
     def observe_first_byte(self, replica: str, seconds: float, began_s: float = math.inf) -> None:
         """The time to the first byte of one response, of a request that has no grammar to compile."""
-        member = self._members[replica]
+        member = self._members.get(replica)
+        if member is None:
+            return
         if member.state is ReplicaState.closed:
             member.first_bytes.add(seconds)
         elif member.state is ReplicaState.half_open and began_s >= member.since_s:
@@ -290,8 +309,8 @@ class ReplicaBreaker:
 
     def observe_step(self, replica: str, base_us: float) -> None:
         """One step's time without its hooks: what the requests asked for of hook work must not count."""
-        member = self._members[replica]
-        if member.state is ReplicaState.closed:
+        member = self._members.get(replica)
+        if member is not None and member.state is ReplicaState.closed:
             member.steps.add(base_us)
 
     def observe_progress(self, replica: str, in_flight: int, last_progress_s: float) -> None:
@@ -313,8 +332,8 @@ class ReplicaBreaker:
 
     def trial_began(self, replica: str) -> None:
         """A trial request was sent to a replica that is half-open."""
-        member = self._members[replica]
-        if member.state is ReplicaState.half_open:
+        member = self._members.get(replica)
+        if member is not None and member.state is ReplicaState.half_open:
             member.trials_s.append(self._clock())
 
     def health_changed(self) -> None:

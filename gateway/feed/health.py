@@ -4,10 +4,12 @@ Owns the probes and the record of each replica's state. Knows no pool, no rule a
 available and is probed at once, so that it takes traffic from its first good answer on. "Busy" is not "dead": only an
 answer other than 200, a broken connection or silence counts; silence only after several probes, and not while the
 replica's responses make progress (SGLang's `/health` waits for the engine's next step); a refused connection is
-conclusive, since nothing listens there.
+conclusive, since nothing listens there. Nor does one take traffic that serves another model than it should
+(servedmodel.py).
 """
 
 import asyncio
+import contextlib
 import math
 import random
 from collections.abc import Callable, Iterable
@@ -15,16 +17,20 @@ from dataclasses import dataclass, field
 from errno import ECONNREFUSED
 from typing import Protocol
 
-import aiohttp
 import structlog
 
-from gateway.feed.session import open_session
+from gateway.feed.reach import Reach
+from gateway.feed.servedmodel import served_models
+from gateway.feed.session import ReplicaSession, open_session
 
 _PROBE_EJECTED_S = 0.25
 """A replica that is down is asked at least this often, so that it is back well within a second of its restart."""
 
 _START_SPREAD_S = 0.002
 """First probes of many replicas begin this far apart on average, instead of all in one loop turn."""
+
+_MODEL_EVERY = 30
+"""Good probes of a replica that is up between two looks at its model."""
 
 _log = structlog.get_logger("steplane.health")
 
@@ -47,6 +53,8 @@ class HealthPolicy:
     timeout_s: float = 5.0
     eject_after: int = 3
     readmit_after: int = 1
+    model: str | None = None
+    """What it must serve; None: anything."""
 
 
 @dataclass(slots=True)
@@ -102,10 +110,15 @@ class _Watch:
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
     """Set to cut the wait for the next probe short."""
     came_up: asyncio.Event = field(default_factory=asyncio.Event)
+    probed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set after the first probe."""
+    counted: bool = False
+    """For `all_probed`."""
+    task: asyncio.Task[None] | None = None
 
 
 class HealthMonitor:
-    """Probes a fixed set of replicas until closed. All methods belong to one event loop."""
+    """Probes replicas until closed. All methods belong to one event loop."""
 
     def __init__(
         self,
@@ -114,6 +127,7 @@ class HealthMonitor:
         clock: Callable[[], float],
         last_progress: Callable[[Target], float] = lambda _: -math.inf,
         random_source: random.Random | None = None,
+        reach: Reach | None = None,
     ) -> None:
         """`clock` gives seconds, and is only read; `random_source` spreads the probes of many replicas over time.
 
@@ -122,9 +136,10 @@ class HealthMonitor:
         self._clock = clock
         self._last_progress = last_progress
         self._random = random_source or random.Random()
+        self._reach = reach
         self._watches = {id(target): _Watch(target, HealthRecord(policy, since=clock())) for target, policy in targets}
-        self._tasks: list[asyncio.Task[None]] = []
-        self._session: aiohttp.ClientSession | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        self._session: ReplicaSession | None = None
         self._unprobed = len(self._watches)
         self._all_probed = asyncio.Event()
         if not self._watches:
@@ -132,34 +147,65 @@ class HealthMonitor:
 
     async def start(self) -> None:
         """Begin probing; returns at once."""
-        self._session = open_session("health")
-        self._tasks = [
-            asyncio.create_task(self._watch(self._session, watch), name=f"health of {watch.target.name}")
-            for watch in self._watches.values()
-        ]
+        self._session = open_session("health", self._reach)
+        for watch in self._watches.values():
+            self._begin(self._session, watch)
 
     async def close(self) -> None:
         """Stop probing. Replicas keep the state they have."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks = []
+        for watch in self._watches.values():
+            self._end(watch)
+        await asyncio.gather(*self._ending, return_exceptions=True)
         if self._session is not None:
             await self._session.close()
             self._session = None
 
+    def add(self, target: Target, policy: HealthPolicy) -> None:
+        """Probe one more replica, which takes no traffic before its first good answer."""
+        watch = self._watches[id(target)] = _Watch(target, HealthRecord(policy, since=self._clock()))
+        if self._session is not None:
+            watch.counted = True  # whether all were probed is asked of those there were at the start
+            self._begin(self._session, watch)
+        else:
+            self._unprobed += 1
+            self._all_probed.clear()
+
+    def remove(self, target: Target) -> None:
+        """Probe a replica no more; it keeps the state it has."""
+        watch = self._watches.pop(id(target), None)
+        if watch is None:
+            return
+        self._end(watch)
+        watch.came_up.set()  # nobody shall wait for it any longer
+        watch.probed.set()
+        self._count_probed(watch)
+
+    def reconfigure(self, target: Target, policy: HealthPolicy) -> None:
+        """Probe a replica by another policy, from now on; what is known of it is kept."""
+        watch = self._watches[id(target)]
+        if watch.record.policy != policy:
+            watch.record.policy = policy
+            watch.hurry.set()
+
     @property
     def all_probed(self) -> bool:
-        """Whether every replica has been probed at least once."""
+        """Whether every replica that was there at the start has been probed at least once."""
         return self._all_probed.is_set()
 
     async def wait_all_probed(self) -> None:
         """Return when every replica has been probed at least once."""
         await self._all_probed.wait()
 
+    async def wait_probed(self, targets: Iterable[Target], most_s: float) -> None:
+        """Return when each of these has been probed at least once, after `most_s` seconds in any case."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(most_s):
+                for target in targets:
+                    await self._watches[id(target)].probed.wait()
+
     async def wait_all_up(self) -> None:
         """Return when every replica has been up at least once."""
-        for watch in self._watches.values():
+        for watch in list(self._watches.values()):
             await watch.came_up.wait()
 
     def record(self, target: Target) -> HealthRecord:
@@ -178,23 +224,37 @@ class HealthMonitor:
         self._failed(watch, "connection refused", conclusive=True)
         watch.hurry.set()
 
-    async def _watch(self, session: aiohttp.ClientSession, watch: _Watch) -> None:
+    def _begin(self, session: ReplicaSession, watch: _Watch) -> None:
+        watch.task = asyncio.create_task(self._watch(session, watch), name=f"health of {watch.target.name}")
+
+    def _end(self, watch: _Watch) -> None:
+        task, watch.task = watch.task, None
+        if task is not None:
+            task.cancel()
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def _watch(self, session: ReplicaSession, watch: _Watch) -> None:
         interval_s = watch.record.policy.interval_s
         await asyncio.sleep(self._random.uniform(0, min(interval_s, _START_SPREAD_S * len(self._watches))))
         while True:
             await self._probe(session, watch)
-            if watch.record.probes == 1:
-                self._count_probed()
+            watch.probed.set()
+            self._count_probed(watch)
+            interval_s = watch.record.policy.interval_s
             pause_s = interval_s if watch.record.up else min(interval_s, _PROBE_EJECTED_S)
             # Spread by a tenth, so that replicas started together drift apart.
             await _pause(watch.hurry, pause_s * self._random.uniform(0.9, 1.0))
 
-    def _count_probed(self) -> None:
+    def _count_probed(self, watch: _Watch) -> None:
+        if watch.counted:
+            return
+        watch.counted = True
         self._unprobed -= 1
         if self._unprobed == 0:
             self._all_probed.set()
 
-    async def _probe(self, session: aiohttp.ClientSession, watch: _Watch) -> None:
+    async def _probe(self, session: ReplicaSession, watch: _Watch) -> None:
         policy = watch.record.policy
         began = self._clock()
         try:
@@ -210,10 +270,28 @@ class HealthMonitor:
             refused = isinstance(error, OSError) and error.errno == ECONNREFUSED
             self._failed(watch, "connection refused" if refused else _said(error), conclusive=refused)
         else:
-            if status == 200:
-                self._succeeded(watch, self._clock() - began)
-            else:
+            latency_s = self._clock() - began
+            if status != 200:
                 self._failed(watch, f"{policy.path} answered {status}")
+            elif policy.model is None:
+                self._succeeded(watch, latency_s)
+            else:
+                await self._probe_model(session, watch, policy.model, latency_s)
+
+    async def _probe_model(self, session: ReplicaSession, watch: _Watch, model: str, latency_s: float) -> None:
+        """It is well: it may take traffic if it serves what it should. Asked before it does, and now and then."""
+        record = watch.record
+        if record.up and record.probes % _MODEL_EVERY:
+            self._succeeded(watch, latency_s)
+            return
+        served = await served_models(session, watch.target.url, record.policy.timeout_s)
+        if served is None or model in served:
+            self._succeeded(watch, latency_s)
+        else:
+            said = f"it serves {', '.join(served) or 'no model'} where {model} is wanted"
+            if said != record.last_error:
+                _log.warning("replica serves another model", replica=watch.target.name, served=served, wanted=model)
+            self._failed(watch, said, conclusive=True)
 
     def _succeeded(self, watch: _Watch, latency_s: float) -> None:
         if watch.record.succeed(self._clock(), latency_s):

@@ -16,15 +16,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-import aiohttp
 import structlog
 
 from gateway.feed import records
 from gateway.feed.attribution import Attribution, Observer
 from gateway.feed.itl import Attempt, ReplicaItl
+from gateway.feed.reach import Reach
 from gateway.feed.running import Running, RunningRequests
 from gateway.feed.scrape import EngineMetrics, Scraper
-from gateway.feed.session import open_session
+from gateway.feed.session import ReplicaSession, open_session
 from gateway.feed.sources import ReplicaProgress, Source, SourceStatus
 from gateway.feed.stepfeed import Patience, StepFeed
 from gateway.feed.target import Target
@@ -78,42 +78,60 @@ class Senses:
         clock: Callable[[], float],
         random_source: random.Random | None = None,
         patience: Patience = Patience(),  # noqa: B008 (frozen)
+        reach: Reach | None = None,
     ) -> None:
         self._running = running
+        self._reach = reach
         self._observer = observer
         self._clock = clock
         self._random = random_source or random.Random()
         self._patience = patience
         self._sensed: dict[str, _Sensed] = {}
-        self._session: aiohttp.ClientSession | None = None
+        self._session: ReplicaSession | None = None
         self._ticking: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        """Of replicas that have left."""
 
     async def start(self, targets: Iterable[Target]) -> None:
         """Begin to sense; returns at once."""
-        self._session = open_session("feed")
+        self._session = open_session("feed", self._reach)
         self._ticking = asyncio.create_task(self._tick(), name="senses")
         self.update(targets)
 
     def update(self, targets: Iterable[Target]) -> None:
         """Sense these replicas from now on; what is known of those that stay as they are is kept."""
-        session = self._session
-        if session is None:
-            raise RuntimeError("update() before start(): there is nothing to sense with yet")
         wanted = {target.name: target for target in targets}
-        for name, sensed in list(self._sensed.items()):
-            if wanted.get(name) != sensed.target:
-                sensed.stop()
-                del self._sensed[name]
-        for name, target in wanted.items():
-            if name not in self._sensed:
-                self._sensed[name] = sensed = _Sensed(
-                    target, self._running, self._observer, session, self._clock, self._random, self._patience
-                )
-                sensed.start()
+        for name in list(self._sensed):
+            if name not in wanted:
+                self.remove(name)
+        for target in wanted.values():
+            self.add(target)
+
+    def add(self, target: Target) -> None:
+        """Sense one more replica, in the place of one of its name that was another."""
+        if self._session is None:
+            raise RuntimeError("add() before start(): there is nothing to sense with yet")
+        sensed = self._sensed.get(target.name)
+        if sensed is not None:
+            if sensed.target == target:
+                return
+            self.remove(target.name)
+        self._sensed[target.name] = sensed = _Sensed(
+            target, self._running, self._observer, self._session, self._clock, self._random, self._patience
+        )
+        sensed.start()
+
+    def remove(self, name: str) -> None:
+        """Sense a replica no more."""
+        sensed = self._sensed.pop(name, None)
+        if sensed is not None:
+            self._ending.update(sensed.stop())
 
     async def close(self) -> None:
         """Stop sensing."""
-        tasks = [task for sensed in self._sensed.values() for task in sensed.stop()]
+        for name in list(self._sensed):
+            self.remove(name)
+        tasks = [*self._ending]
         if self._ticking is not None:
             self._ticking.cancel()
             tasks.append(self._ticking)
@@ -147,6 +165,7 @@ class Senses:
             await asyncio.sleep(_TICK_S)
             self._running.rotate()
             now = self._clock()
+            self._ending = {task for task in self._ending if not task.done()}
             for sensed in list(self._sensed.values()):
                 sensed.tick(now)
 
@@ -159,7 +178,7 @@ class _Sensed:
         target: Target,
         running: RunningRequests,
         observer: SensesObserver,
-        session: aiohttp.ClientSession,
+        session: ReplicaSession,
         clock: Callable[[], float],
         random_source: random.Random,
         patience: Patience,

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from gateway.breaker.replica import ReplicaBreaker
 from gateway.control.admin import create_admin_app
-from gateway.control.assembly import build_router, build_store, build_targets
+from gateway.control.assembly import build_router, build_store, build_targets, build_tenants
 from gateway.control.classifier import build_classifier
 from gateway.control.config import parse_config
 from gateway.control.context import AdminContext
@@ -129,6 +129,7 @@ async def running_admin(text: str = CONFIG) -> AsyncIterator[Admin]:
         trust=oversight.trust,
         book=oversight.book,
         store=oversight.store,
+        tenants=build_tenants(config, clock, clock),
         running=running,
         senses=Senses(running, oversight, clock=clock),
         queues=queues,

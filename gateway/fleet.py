@@ -1,0 +1,404 @@
+"""The pools and replicas there are now, and everything that goes with each: who joins, who leaves, who runs empty.
+
+Owns what changes while the gateway runs: pools with their queues and breakers, replicas with their connections, health
+checks and senses. Three have a say in who is of a pool: the file, discovery, and people by the API. Knows no rule; who
+decides by the pools is told when they have changed. One event loop; long work is done in short turns, so that no
+request waits for it.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import Literal, TypeVar, cast
+
+import structlog
+
+from gateway.breaker.replica import ReplicaBreaker, ReplicaTransition
+from gateway.call import Link, Terms
+from gateway.control.assembly import build_pool, build_replica, build_target, pool_settings
+from gateway.control.config import Config, PoolConfig, ReplicaConfig
+from gateway.feed.health import HealthMonitor, HealthPolicy
+from gateway.feed.senses import Senses
+from gateway.feed.target import Target
+from gateway.oversight import Oversight
+from gateway.routing.admission import AdmissionPolicy, AdmissionQueue
+from gateway.routing.pool import Pool
+from gateway.routing.replica import Replica
+from gateway.wire.upstream import Upstream
+
+log = structlog.get_logger("steplane.fleet")
+
+_TURN_S = 0.001
+"""Longest piece of work between two looks at requests."""
+_STAND_IN_S = 5.0
+"""How long those that leave a pool wait for the first health checks of those that join it."""
+
+Source = Literal["file", "discovered", "added"]
+_SOURCES: tuple[Source, ...] = ("file", "discovered", "added")
+"""Who names replicas; where two name one, the first has it its way."""
+
+Item = TypeVar("Item")
+
+
+class FleetError(Exception):
+    """A change that can't be made; `code` is for programs."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Fleet:
+    """See the module.
+
+    pools, terms, queues, breakers: by the name of the pool. links: by replica. upstreams: by the replica's name.
+    connections: all upstreams, for whoever closes what idles there. All of them change in place.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        oversight: Oversight,
+        senses: Senses,
+        connect: Callable[[Replica, Config], Upstream],
+    ) -> None:
+        """Builds what `config` names; nothing is asked before `start`. `connect` makes a replica's connections."""
+        self.config = config
+        self.pools: dict[str, Pool] = {}
+        self.terms: dict[str, Terms] = {}
+        self.queues: dict[str, AdmissionQueue] = {}
+        self.breakers: dict[str, ReplicaBreaker] = {}
+        self.links: dict[Replica, Link] = {}
+        self.upstreams: dict[str, Upstream] = {}
+        self.connections: set[Upstream] = set()
+        self._loop = asyncio.get_running_loop()
+        self.health = HealthMonitor((), clock=self._loop.time, last_progress=self._last_read_at)
+        self._oversight = oversight
+        self._senses = senses
+        self._connect = connect
+        self._changing = asyncio.Lock()
+        self._replicas: dict[str, Replica] = {}
+        self._named: dict[Source, dict[str, dict[str, ReplicaConfig]]] = {source: {} for source in _SOURCES}
+        """By source and pool: who is named, by name."""
+        self._drained: set[str] = set()
+        self._removed: set[str] = set()
+        """Names that people have drained or removed: that holds as long as somebody names them."""
+        self._watching = False
+        for name, part in config.pools.items():
+            self._named["file"][name] = {each.label: each for each in part.replicas}
+            terms = self._open(name, config)
+            self._take_in(terms)
+            for each in part.replicas:
+                self._join(terms, each, config)
+
+    async def start(self) -> None:
+        """Begin to watch the replicas; returns at once."""
+        await self._senses.start(self._targets())
+        self._watching = True
+        for replica, link in self.links.items():
+            link.itl = self._senses.itl(replica.name)
+        await self.health.start()
+
+    async def close(self) -> None:
+        """Stop watching."""
+        await self.health.close()
+        await self._senses.close()
+
+    # --- who is there
+
+    def replica(self, name: str) -> Replica | None:
+        """The replica of that name."""
+        return self._replicas.get(name)
+
+    def source(self, replica: Replica) -> Source:
+        """Who names a replica."""
+        for source in _SOURCES:
+            if replica.name in self._named[source].get(replica.pool, {}):
+                return source
+        return "added"
+
+    # --- changes
+
+    async def apply(self, config: Config, decide: Callable[[], None]) -> None:
+        """Become what a new configuration says.
+
+        What is new joins, and takes nothing yet; then all settings change at once and `decide` is called, which has
+        requests decided by the new rules; then what is gone leaves. What runs is finished where it runs, and what is
+        known of a replica that stays is kept.
+        """
+        async with self._changing:
+            before = self.config
+            self._name_from(config)
+            opened = {name: self._open(name, config) for name in config.pools if name not in self.pools}
+            joined: set[Replica] = set()
+            async for name, each in _in_turns(list(self._missing(config))):
+                joined.add(self._join(opened.get(name) or self.terms[name], each, config))
+            self.config = config
+            for terms in opened.values():
+                self._take_in(terms)
+            gone = [self.pools.pop(name) for name in list(self.pools) if name not in config.pools]
+            for name, part in config.pools.items():
+                self._reconfigure(self.terms[name], part)
+            decide()
+            for pool in gone:
+                self._let_go(pool)
+            await self._part(self._surplus(), joined)
+            async for link in _in_turns(list(self.links.values())):
+                self._follow(link, before)
+
+    async def discovered(self, pool: str, members: Mapping[str, ReplicaConfig]) -> None:
+        """These are what discovery has found for a pool, by name."""
+        async with self._changing:
+            if pool in self.pools:
+                self._named["discovered"][pool] = dict(members)
+                await self._even_out(pool)
+
+    async def add(self, pool: str, wanted: ReplicaConfig) -> Replica:
+        """One more replica, by hand, or one again that was removed by hand. Raises FleetError."""
+        async with self._changing:
+            if pool not in self.pools:
+                raise FleetError("unknown_pool", f"there is no pool {pool!r}, only {', '.join(self.pools)}")
+            for each in self._replicas.values():
+                if each.name == wanted.label or each.url == str(wanted.url):
+                    said = f"{each.name} at {each.url} is in pool {each.pool} already: name and URL must be new"
+                    raise FleetError("replica_exists", said)
+            self._removed.discard(wanted.label)
+            if wanted.label not in self._wanted(pool):
+                self._named["added"].setdefault(pool, {})[wanted.label] = wanted
+            await self._even_out(pool)
+            return self._replicas[wanted.label]
+
+    async def remove(self, name: str) -> Replica:
+        """Take a replica out, by hand: nothing new is sent there, what runs is finished. Raises FleetError."""
+        async with self._changing:
+            replica = self._expect(name)
+            if self._named["added"].get(replica.pool, {}).pop(name, None) is None:
+                self._removed.add(name)
+            self._drained.discard(name)
+            self._leave(replica)
+            return replica
+
+    def drain(self, name: str) -> Replica:
+        """Send nothing new to a replica; what runs there is finished. Raises FleetError."""
+        replica = self._expect(name)
+        self._drained.add(name)
+        replica.drain()
+        return replica
+
+    def undrain(self, name: str) -> Replica:
+        """Send requests to a replica again. Raises FleetError."""
+        replica = self._expect(name)
+        self._drained.discard(name)
+        replica.undrain()
+        return replica
+
+    def _expect(self, name: str) -> Replica:
+        replica = self._replicas.get(name)
+        if replica is None:
+            raise FleetError("unknown_replica", f"there is no replica {name!r}; GET /api/v1/replicas lists them")
+        return replica
+
+    # --- who should be there
+
+    def _name_from(self, config: Config) -> None:
+        self._named["file"] = {
+            name: {each.label: each for each in part.replicas} for name, part in config.pools.items()
+        }
+        for by_pool in self._named.values():
+            for name in [name for name in by_pool if name not in config.pools]:
+                del by_pool[name]
+        named = {label for by_pool in self._named.values() for members in by_pool.values() for label in members}
+        self._removed &= named
+        self._drained &= named
+
+    def _wanted(self, pool: str) -> dict[str, ReplicaConfig]:
+        """Who should be of a pool, by name; the same address is the same replica, whoever names it."""
+        wanted: dict[str, ReplicaConfig] = {}
+        addresses: set[str] = set()
+        for source in _SOURCES:
+            for label, each in self._named[source].get(pool, {}).items():
+                url = str(each.url)
+                if label not in wanted and label not in self._removed and url not in addresses:
+                    wanted[label] = each
+                    addresses.add(url)
+        return wanted
+
+    def _missing(self, config: Config) -> Iterator[tuple[str, ReplicaConfig]]:
+        """Who should join, with the pool's name."""
+        taken: dict[str, str] = {}
+        for name, part in config.pools.items():
+            for label, each in self._wanted(name).items():
+                first = taken.setdefault(label, name)
+                present = self._replicas.get(label)
+                if first != name:
+                    log.error("replica_name_taken", replica=label, pool=name, taken_by=first)
+                elif present is None or present.pool != name or not _is_same(present, each, part):
+                    yield name, each
+
+    def _surplus(self, pools: Mapping[str, Pool] | None = None) -> list[Replica]:
+        """Who should leave: not wanted, or followed by another of its name; `pools`: of these alone."""
+        wanted = {name: self._wanted(name) for name in (self.pools if pools is None else pools)}
+        return [
+            replica
+            for replica in self.links
+            if (pools is None or replica.pool in pools)
+            and (self._replicas.get(replica.name) is not replica or replica.name not in wanted.get(replica.pool, {}))
+        ]
+
+    async def _even_out(self, name: str) -> None:
+        """Let those join and leave a pool who should."""
+        part = self.config.pools[name]
+        joined: set[Replica] = set()
+        async for label, each in _in_turns(list(self._wanted(name).items())):
+            present = self._replicas.get(label)
+            if present is not None and present.pool != name:
+                log.error("replica_name_taken", replica=label, pool=name, taken_by=present.pool)
+            elif present is None or not _is_same(present, each, part):
+                joined.add(self._join(self.terms[name], each, self.config))
+        await self._part(self._surplus({name: self.pools[name]}), joined)
+
+    async def _part(self, leaving: Sequence[Replica], joined: set[Replica]) -> None:
+        """Let replicas leave, but none for which another joins before that was asked whether it is well."""
+        pools = {replica.pool for replica in leaving}
+        if self._watching:
+            await self.health.wait_probed([each for each in joined if each.pool in pools], _STAND_IN_S)
+        async for replica in _in_turns(leaving):
+            self._leave(replica)
+
+    # --- one at a time
+
+    def _open(self, name: str, config: Config) -> Terms:
+        """The terms of a pool of that name, without replicas, that nobody knows yet."""
+        part = config.pools[name]
+        pool = build_pool(name, part)
+
+        def changed(transition: ReplicaTransition) -> None:
+            self._oversight.replica_changed(self._replicas[transition.replica], transition)
+
+        def is_up(replica: str) -> bool:
+            return self._replicas[replica].healthy
+
+        ejection = part.ejection.policy()
+        breaker = ReplicaBreaker(name, (), ejection, clock=self._loop.time, notify=changed, is_up=is_up)
+        pool.on_trial = lambda replica: breaker.trial_began(replica.name)
+        queue = AdmissionQueue(pool, _admission(part), clock=self._loop.time, call_at=self._loop.call_at)
+        on_open, on_trip = part.breaker.on_open, part.breaker.on_trip
+        quarantine = name == config.quarantine_pool
+        terms = Terms(pool, queue, breaker, part.hard_limit, on_open, on_trip, quarantine)
+        return terms
+
+    def _take_in(self, terms: Terms) -> None:
+        name = terms.pool.name
+        self.pools[name] = terms.pool
+        self.terms[name] = terms
+        self.queues[name] = terms.queue
+        self.breakers[name] = terms.breaker
+
+    def _reconfigure(self, terms: Terms, part: PoolConfig) -> None:
+        terms.queue.policy = _admission(part)
+        terms.breaker.reconfigure(part.ejection.policy())
+        terms.hard_limit_us = part.hard_limit
+        terms.on_open = part.breaker.on_open
+        terms.on_trip = part.breaker.on_trip
+        terms.quarantine = terms.pool.name == self.config.quarantine_pool
+        terms.pool.reconfigure(pool_settings(part))
+
+    def _let_go(self, pool: Pool) -> None:
+        """A pool is gone: who waits for it is sent where the new rules say."""
+        del self.terms[pool.name], self.breakers[pool.name]
+        self.queues.pop(pool.name).close()
+
+    def _join(self, terms: Terms, wanted: ReplicaConfig, config: Config) -> Replica:
+        """A replica joins a pool, in the place of one of its name. It takes requests once it was found to be well."""
+        name = terms.pool.name
+        replica = build_replica(name, config.pools[name], wanted)
+        self._replicas[replica.name] = replica
+        terms.breaker.add(replica.name)
+        upstream = self._connect(replica, config)
+        link = self.links[replica] = Link(replica, upstream, terms)
+        self.upstreams[replica.name] = upstream
+        self.connections.add(upstream)
+        if replica.name in self._drained:
+            replica.drain()
+        terms.pool.add(replica)
+        self._oversight.add(link)
+        if self._watching:
+            self._senses.add(build_target(config, name, wanted))
+            link.itl = self._senses.itl(replica.name)
+        self.health.add(replica, _health(config.pools[name]))
+        return replica
+
+    def _leave(self, replica: Replica) -> None:
+        """A replica leaves its pool: what runs there goes on, and is not judged any more."""
+        link = self.links.pop(replica)
+        link.terms.pool.remove(replica)
+        self.health.remove(replica)
+        self._oversight.remove(replica)
+        self.connections.discard(link.upstream)
+        link.upstream.close()
+        follower = self._replicas.get(replica.name)
+        if follower is replica:
+            del self._replicas[replica.name], self.upstreams[replica.name]
+            self._senses.remove(replica.name)
+        if follower is replica or (follower is not None and follower.pool != replica.pool):
+            link.terms.breaker.remove(replica.name)
+
+    def _follow(self, link: Link, before: Config) -> None:
+        """Treat a replica that has stayed as the configuration now says."""
+        replica, config = link.replica, self.config
+        part = config.pools[replica.pool]
+        self.health.reconfigure(replica, _health(part))
+        wanted = self._wanted_of(replica)
+        if wanted is not None:
+            self._senses.add(build_target(config, replica.pool, wanted))
+            link.itl = self._senses.itl(replica.name)
+        if _connects_otherwise(before, config, replica.pool):
+            old = link.upstream
+            link.upstream = self.upstreams[replica.name] = self._connect(replica, config)
+            self.connections.add(link.upstream)
+            self.connections.discard(old)
+            old.close()
+
+    def _wanted_of(self, replica: Replica) -> ReplicaConfig | None:
+        for source in _SOURCES:
+            wanted = self._named[source].get(replica.pool, {}).get(replica.name)
+            if wanted is not None:
+                return wanted
+        return None
+
+    def _targets(self) -> Iterator[Target]:
+        for replica in self.links:
+            wanted = self._wanted_of(replica)
+            if wanted is not None:
+                yield build_target(self.config, replica.pool, wanted)
+
+    def _last_read_at(self, target: object) -> float:
+        return self.links[cast(Replica, target)].last_read_at
+
+
+def _is_same(replica: Replica, wanted: ReplicaConfig, part: PoolConfig) -> bool:
+    """Whether a replica that runs is the one that is wanted."""
+    return replica.url == str(wanted.url) and replica.engine == part.engine
+
+
+def _connects_otherwise(before: Config, after: Config, pool: str) -> bool:
+    """Whether connections to a pool's replicas are made by other settings than before."""
+    return pool in before.pools and before.timeouts != after.timeouts
+
+
+def _admission(part: PoolConfig) -> AdmissionPolicy:
+    return AdmissionPolicy(queue=part.admission.queue, max_wait_s=part.admission.max_wait_s)
+
+
+def _health(part: PoolConfig) -> HealthPolicy:
+    return HealthPolicy(**part.health.model_dump(), model=part.model)
+
+
+async def _in_turns(items: Sequence[Item]) -> AsyncIterator[Item]:
+    """The items, with a look at what requests want whenever they have waited for long enough."""
+    began = time.perf_counter()
+    for item in items:
+        yield item
+        if time.perf_counter() - began > _TURN_S:
+            await asyncio.sleep(0)
+            began = time.perf_counter()
