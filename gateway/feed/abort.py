@@ -10,9 +10,14 @@ from typing import Protocol
 import aiohttp
 import structlog
 
+from gateway.feed.reach import Reach
+from gateway.feed.session import ReplicaSession
+
 log = structlog.get_logger("steplane.feed")
 
-_TIMEOUT = aiohttp.ClientTimeout(total=5.0)
+_TIMEOUT_S = 5.0
+_KEEP_S = 4.0
+_LIMIT_PER_HOST = 16
 _MAX_PENDING = 1000
 
 
@@ -26,10 +31,9 @@ class Target(Protocol):
 class Aborts:
     """Sends aborts in the background over one session. All methods belong to one event loop."""
 
-    def __init__(self) -> None:
-        connector = aiohttp.TCPConnector(limit_per_host=16, keepalive_timeout=4.0)
-        self._session = aiohttp.ClientSession(
-            connector=connector, timeout=_TIMEOUT, cookie_jar=aiohttp.DummyCookieJar()
+    def __init__(self, reach: Reach | None = None) -> None:
+        self._session = ReplicaSession(
+            "abort", reach or Reach(), keep_s=_KEEP_S, limit_per_host=_LIMIT_PER_HOST, total_s=_TIMEOUT_S
         )
         self._pending: set[asyncio.Task[None]] = set()
 

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import aiohttp
 import structlog
 
-from gateway.feed.session import open_session, read_at_most
+from gateway.feed.reach import Reach
+from gateway.feed.session import ReplicaSession, open_session, read_at_most
 
 _PATH = "/v1/models"
 _TIMEOUT = aiohttp.ClientTimeout(total=5.0)
@@ -48,20 +49,26 @@ class Catalogue:
     """
 
     def __init__(
-        self, refresh_s: float, *, clock: Callable[[], float], changed: Callable[[], None] = lambda: None
+        self,
+        refresh_s: float,
+        *,
+        clock: Callable[[], float],
+        changed: Callable[[], None] = lambda: None,
+        reach: Reach | None = None,
     ) -> None:
         """`clock` gives seconds, and is only read."""
         self._refresh_s = refresh_s
+        self._reach = reach
         self._clock = clock
         self._changed = changed
         self._watches: dict[str, _Watch] = {}
-        self._session: aiohttp.ClientSession | None = None
+        self._session: ReplicaSession | None = None
         self._asking: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
 
     async def start(self, replicas: Iterable[Serving]) -> None:
         """Begin to ask them."""
-        self._session = open_session("models")
+        self._session = open_session("models", self._reach)
         self.update(replicas)
         self._asking = asyncio.create_task(self._ask_on(), name="models")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
-from gateway.feed.session import read_at_most
+from gateway.feed.session import ReplicaSession, read_at_most
 
 _TIMEOUT = aiohttp.ClientTimeout(total=4.0, connect=2.0)
 _MOST_BYTES = 4 << 20
@@ -121,7 +121,7 @@ def between(replica: str, before: Reading, after: Reading) -> EngineMetrics:
 class Scraper:
     """Reads one replica's metrics when asked to. `last` is what it found last."""
 
-    def __init__(self, replica: str, url: str, session: aiohttp.ClientSession) -> None:
+    def __init__(self, replica: str, url: str, session: ReplicaSession) -> None:
         """`url`: of the engine, without a trailing slash."""
         self.last: EngineMetrics | None = None
         self._replica = replica

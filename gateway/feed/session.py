@@ -1,18 +1,83 @@
 """HTTP sessions for looking at replicas: how connections to them are made is the same whoever looks."""
 
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
 import aiohttp
 
+from gateway.feed.reach import Reach, Way
 
-def open_session(user: str) -> aiohttp.ClientSession:
-    """A session of the user agent `steplane-USER` that keeps no connection and no cookie.
+
+class ReplicaSession:
+    """Asks replicas, each the way that leads to it. Takes what an `aiohttp.ClientSession` takes; keeps no cookie."""
+
+    def __init__(
+        self, user: str, reach: Reach, *, keep_s: float = 0.0, limit_per_host: int = 0, total_s: float | None = 300.0
+    ) -> None:
+        """A session of the user agent `steplane-USER`.
+
+        keep_s:         how long a connection is kept for the next request; 0: each request has one of its own.
+        limit_per_host: connections at the same time, 0: any number.
+        total_s:        for each request, unless it says otherwise.
+        """
+        self._user = user
+        self._reach = reach
+        self._keep: dict[str, Any] = {"force_close": True} if keep_s <= 0 else {"keepalive_timeout": keep_s}
+        self._limit_per_host = limit_per_host
+        self._timeout = aiohttp.ClientTimeout(total=total_s, sock_connect=30.0)
+        self._tcp = self._open(aiohttp.TCPConnector(limit=0, limit_per_host=limit_per_host, **self._keep))
+        self._unix: dict[str, aiohttp.ClientSession] = {}
+        """By the path of the socket."""
+
+    def get(self, url: str, **options: Any) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Ask for what is at `url`, which begins with the URL of a replica."""
+        return self._request("GET", url, options)
+
+    def post(self, url: str, **options: Any) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Send something there."""
+        return self._request("POST", url, options)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for session in (self._tcp, *self._unix.values()):
+            await session.close()
+
+    def _request(
+        self, method: str, url: str, options: dict[str, Any]
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        way, rest = self._reach.of(url)
+        if way is None:
+            return self._tcp.request(method, url, **options)
+        if way.tls is not None:
+            options = {**options, "ssl": way.tls(), "server_hostname": way.server_name}
+        return self._session_of(way).request(method, way.origin + rest, **options)
+
+    def _session_of(self, way: Way) -> aiohttp.ClientSession:
+        if not way.socket:
+            return self._tcp
+        session = self._unix.get(way.socket)
+        if session is None:
+            connector = aiohttp.UnixConnector(way.socket, limit=self._limit_per_host, **self._keep)
+            session = self._unix[way.socket] = self._open(connector)
+        return session
+
+    def _open(self, connector: aiohttp.BaseConnector) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=connector,
+            timeout=self._timeout,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"user-agent": f"steplane-{self._user}"},
+        )
+
+
+def open_session(user: str, reach: Reach | None = None) -> ReplicaSession:
+    """A session that keeps no connection.
 
     A new connection for each request: it tests that the replica still accepts, and no keep-alive can go stale.
     """
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, force_close=True),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        headers={"user-agent": f"steplane-{user}"},
-    )
+    return ReplicaSession(user, reach or Reach())
 
 
 async def read_at_most(response: aiohttp.ClientResponse, most_bytes: int) -> bytes | None:

@@ -17,6 +17,7 @@ import aiohttp
 import structlog
 
 from gateway.feed.records import Alive, Compile, End, Hello, Lost, Note, Offence, RecordError, Rollup, Step, parse_line
+from gateway.feed.session import ReplicaSession
 from gateway.feed.target import Target
 
 log = structlog.get_logger("steplane.feed")
@@ -88,7 +89,7 @@ class StepFeed:
         self,
         target: Target,
         listener: Listener,
-        session: aiohttp.ClientSession,
+        session: ReplicaSession,
         random_source: random.Random,
         patience: Patience = Patience(),
     ) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from gateway.wire.address import Address, Resolver, SystemResolver, interleaved, literal
+from gateway.wire.connectrace import connect_first
 from gateway.wire.name import Name
-from gateway.wire.race import connect_first
 
 if TYPE_CHECKING:
     from gateway.wire.clienttls import ClientTls

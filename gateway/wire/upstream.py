@@ -123,6 +123,11 @@ class Upstream:
         return len(self._open)
 
     @property
+    def closed(self) -> bool:
+        """Nobody is to use it any more."""
+        return self._closed
+
+    @property
     def waiting(self) -> int:
         """Exchanges that wait for a connection to get free."""
         return len(self._waiting)
