@@ -9,7 +9,6 @@ from gateway.hookcost.prices import backend_label
 from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
 from gateway.routing.router import Router
-from gateway.routing.rule import compile_rule
 from gateway.routing.settings import PoolSettings, Reject, Spill
 from gateway.state.memory import MemoryStore
 from gateway.state.socketstore import SocketStore
@@ -31,7 +30,7 @@ def build_router(config: Config, *, available: bool = False) -> Router:
 
 def route_over(config: Config, pools: Mapping[str, Pool]) -> Router:
     """The rules of `config` over the pools that there are."""
-    rules = [compile_rule(rule.name, rule.pool, rule.when) for rule in config.rules]
+    rules = [rule.compiled() for rule in config.rules]
     return Router(rules, pools, config.default_pool, config.quarantine_pool)
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from gateway.control.document import Document, Location
 from gateway.control.problem import Problem, in_order, shown
-from gateway.routing.conditions import ConditionError, compile_condition
-from gateway.routing.router import DEFAULT_RULE
+from gateway.control.rulechecks import check_rules, unreachable_rules
 
 if TYPE_CHECKING:
     from gateway.control.config import Config
@@ -18,15 +17,20 @@ if TYPE_CHECKING:
 def cross_check(config: "Config", document: Document) -> tuple[list[Problem], list[Problem]]:
     """All errors and all warnings, each in the order of the file."""
     errors = [*_pool_names(config, document), *_spill_cycles(config, document), *_listeners(config, document)]
-    errors += [*_replicas(config, document), *_rules(config, document)]
-    warnings = [*_unreachable_rules(config, document), *_unused_pools(config, document)]
+    errors += [*_replicas(config, document), *check_rules(config, document)]
+    warnings = [*unreachable_rules(config, document), *_unused_pools(config, document)]
     return in_order(errors), in_order(warnings)
 
 
 def _pool_references(config: "Config") -> Iterator[tuple[Location, str]]:
     yield ("default_pool",), config.default_pool
     for at, rule in enumerate(config.rules):
-        yield ("rules", at, "pool"), rule.pool
+        if rule.pool is not None:
+            yield ("rules", at, "pool"), rule.pool
+        for place, fallback in enumerate(rule.fallbacks):
+            yield ("rules", at, "fallbacks", place), fallback
+        if rule.shadow is not None:
+            yield ("rules", at, "shadow", "pool"), rule.shadow.pool
     for name, pool in config.pools.items():
         if pool.when_unavailable.spill is not None:
             yield ("pools", name, "when_unavailable", "spill"), pool.when_unavailable.spill
@@ -86,38 +90,6 @@ def _replicas(config: "Config", document: Document) -> Iterator[Problem]:
                 yield document.problem((*location, "url"), "the address of an engine", found)
             urls.setdefault(url, here)
             names.setdefault(replica.label, here)
-
-
-def _rules(config: "Config", document: Document) -> Iterator[Problem]:
-    names: dict[str, int] = {}
-    for at, rule in enumerate(config.rules):
-        location: Location = ("rules", at)
-        if rule.name in names:
-            found = f"{rule.name!r}, as in rules[{names[rule.name]}]"
-            yield document.problem((*location, "name"), "a name of its own for each rule", found)
-        elif rule.name == DEFAULT_RULE and rule.when:
-            hint = "that name is kept for what no other rule takes"
-            yield document.problem(
-                (*location, "name"), "another name for a rule with conditions", shown(rule.name), hint
-            )
-        names.setdefault(rule.name, at)
-        for key, wanted in rule.when.items():
-            try:
-                compile_condition(key, wanted)
-            except ConditionError as error:
-                unknown = error.found == key
-                found = "an unknown condition" if unknown else shown(error.found)
-                yield document.problem((*location, "when", key), error.expected, found, error.hint, at_key=unknown)
-
-
-def _unreachable_rules(config: "Config", document: Document) -> Iterator[Problem]:
-    catch_all: str | None = None
-    for at, rule in enumerate(config.rules):
-        if catch_all is not None:
-            expected = f"a rule that can match: {catch_all!r} before it has no conditions and takes every request"
-            yield document.problem(("rules", at, "name"), expected, shown(rule.name), f"move it above {catch_all!r}")
-        elif not rule.when:
-            catch_all = rule.name
 
 
 def _unused_pools(config: "Config", document: Document) -> Iterator[Problem]:

@@ -36,6 +36,7 @@ from gateway.control.network import Address, AddressError, Origin, parse_address
 from gateway.control.part import Count, Limit, Micros, Millis, Name, Part, Seconds, Size
 from gateway.control.problem import ConfigError, Problem, in_order
 from gateway.control.retryconfig import DeadlinesConfig, HedgeConfig, RetryConfig
+from gateway.control.ruleconfig import RuleConfig
 from gateway.control.stateconfig import StateConfig
 from gateway.control.tenantsconfig import ApiKey, TenantsConfig, check_tenants
 from gateway.control.upstreamconfig import UpstreamConfig, check_upstreams
@@ -243,20 +244,6 @@ class PoolConfig(Part):
         if self.hard_limit_us is not None or self.step_budget_us is None:
             return self.hard_limit_us
         return self.step_budget_us * _HARD_OVER_BUDGET
-
-
-class RuleConfig(Part):
-    """Requests for which all of `when` holds go to `pool`; gateway/routing/variables.py lists the conditions.
-
-    retry, hedge, deadline_s: what they say goes before what the pool says, key by key.
-    """
-
-    name: Name
-    when: dict[str, Any] = Field(default_factory=dict)
-    pool: str
-    retry: RetryConfig | None = None
-    hedge: HedgeConfig | None = None
-    deadline_s: Seconds | None = None
 
 
 class HookCostConfig(Part):
