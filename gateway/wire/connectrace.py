@@ -1,134 +1,70 @@
-"""A second attempt at a request beside the first one, which still waits for its answer: whichever answers first is it.
+"""Connecting to a server that has several addresses: one after the other, without waiting for the dead (RFC 8305).
 
-A racer is an exchange of its own towards its upstream, and none towards the client: as soon as a byte of its answer has
-come it gives its connection to the exchange that it runs beside, and is over. Only for requests that were read whole.
+Each address gets a head start over the next. The first that accepts wins; the others are closed. Sockets only: what is
+spoken on them, TLS included, begins when one has won.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import asyncio
+import socket
+from collections.abc import Sequence
+from typing import Final
 
-from gateway.wire.exchange import Exchange, State
+from gateway.wire.address import Address
 
-if TYPE_CHECKING:
-    from gateway.wire.connection import UpstreamConnection
-    from gateway.wire.failure import Failure
-    from gateway.wire.upstream import Upstream
-
-
-class Judge(Protocol):
-    """Who keeps the books of both attempts. Exactly one of these is called, unless the racer is withdrawn or promoted.
-
-    Called on the event loop, like a `Handler`.
-    """
-
-    def won(self, racer: Racer) -> None:
-        """Its answer is about to begin: the first attempt is over, and is not to be forwarded again."""
-
-    def beaten(self, racer: Racer, failure: Failure) -> None:
-        """It failed; the first attempt goes on."""
-
-    def turned_down(self, racer: Racer, status: int, message: bytes) -> None:
-        """It got an answer that the handler holds back; the first attempt goes on."""
+_HEAD_START_S: Final = 0.25
 
 
-class Racer(Exchange):
-    """See the module. `first` is the exchange that it runs beside."""
+async def connect_first(addresses: Sequence[Address]) -> tuple[Address, socket.socket]:
+    """A connected, non-blocking TCP socket to the address that accepted first. Raises OSError if none does."""
+    if len(addresses) == 1:
+        return addresses[0], await _connect(addresses[0])
+    waiting = list(addresses)
+    running: dict[asyncio.Task[socket.socket], Address] = {}
+    errors: list[OSError] = []
+    loop = asyncio.get_running_loop()
+    try:
+        while waiting or running:
+            if waiting:
+                address = waiting.pop(0)
+                running[loop.create_task(_connect(address))] = address
+            head_start = _HEAD_START_S if waiting else None
+            await asyncio.wait(running, timeout=head_start, return_when=asyncio.FIRST_COMPLETED)
+            for task in [task for task in running if task.done()]:
+                address = running.pop(task)
+                error = task.exception()
+                if error is None:
+                    return address, task.result()
+                if not isinstance(error, OSError):
+                    raise error
+                errors.append(error)
+    finally:
+        for task in running:
+            task.add_done_callback(_close_result)
+            task.cancel()
+    if len(errors) == 1:
+        raise errors[0]
+    raise OSError(errors[0].errno, _joined(errors))
 
-    def __init__(self, first: Exchange, judge: Judge) -> None:
-        super().__init__(first.client, first.head, first.length, first.started_at)
-        self.first = first
-        self.request_id = first.request_id
-        self.body = first.body
-        self.received = True
-        self.context = first.context
-        self.state = State.deciding
-        self._judge = judge
-        self._promoted = False
 
-    def run(
-        self,
-        upstream: Upstream,
-        *,
-        headers: bytes = b"",
-        body: bytes | None = None,
-        response_lines: bytes = b"",
-        head_lines: bytes | None = None,
-    ) -> None:
-        """Send the request; see `forward`. The first attempt's time for its first byte runs on as it was."""
-        deadline = self.client.deadline
-        self.forward(upstream, headers=headers, body=body, response_lines=response_lines, head_lines=head_lines)
-        self.client.deadline = deadline
+async def _connect(address: Address) -> socket.socket:
+    connection = socket.socket(address.family, socket.SOCK_STREAM)
+    try:
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().sock_connect(connection, address.sockaddr)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
-    def stop(self) -> None:
-        """It is not needed any more: close its connection."""
-        self._drop_connection()
-        self.state = State.done
 
-    def promote(self) -> None:
-        """The first attempt has failed: from here on this is the first exchange's only one, and it tells its handler.
+def _close_result(task: asyncio.Task[socket.socket]) -> None:
+    """A second winner."""
+    if not task.cancelled() and task.exception() is None:
+        task.result().close()
 
-        The time for the first byte begins anew.
-        """
-        first, connection = self.first, self.connection
-        if connection is not None:
-            self.connection = None
-            self.state = State.done
-            first.adopt(connection, self.response_lines)
-            first.client.deadline = first.client.clock.read() + first.client.timeouts.first_byte_s
-            if not first.client.write_paused:
-                connection.resume()
-            return
-        self._promoted = True
-        first.response_lines = self.response_lines
-        first.take_pending(self)
 
-    def attach(self, connection: UpstreamConnection) -> None:
-        """Of the upstream: a connection is there."""
-        if self._promoted:
-            self.state = State.done
-            self.first.attach(connection)
-            return
-        deadline = self.client.deadline
-        super().attach(connection)
-        self.client.deadline = deadline
-
-    def begin_response(self, status: int) -> None:
-        """Of the connection: the race is won."""
-        connection = self.connection
-        assert connection is not None
-        first = self.first
-        self._judge.won(self)
-        self.connection = None
-        self.state = State.responding
-        first.adopt(connection, self.response_lines)
-        first.keep_alive = self.keep_alive
-        first.begin_response(status)
-
-    def connect_failed(self, failure: Failure) -> None:
-        """Of the upstream: there is no connection to be had."""
-        self._pending = None
-        self.state = State.done
-        if self._promoted:
-            self.first.connect_failed(failure)
-        else:
-            self._judge.beaten(self, failure)
-
-    def upstream_failed(self, connection: UpstreamConnection, failure: Failure) -> None:  # noqa: ARG002 (its own)
-        """Of the connection: it broke off, and has closed itself."""
-        self.connection = None
-        self.state = State.done
-        self._judge.beaten(self, failure)
-
-    def held(self, status: int, message: bytes) -> None:
-        """Of the connection: a whole answer has come that is not for the client."""
-        self.connection = None
-        self.state = State.done
-        self._judge.turned_down(self, status, message)
-
-    def complete(self) -> None:
-        """Of the connection: the answer that won came in one piece, and is complete."""
-        self.state = State.done
-        self.first.last_read = self.last_read
-        self.first.bytes_out += self.bytes_out
-        self.first.complete()
+def _joined(errors: Sequence[OSError]) -> str:
+    return "; ".join(dict.fromkeys(error.strerror or str(error) for error in errors))
