@@ -1,7 +1,6 @@
 """The one place where the parts are put together: a configuration becomes a running gateway."""
 
 import asyncio
-import ssl
 import time
 
 from aiohttp import web
@@ -18,13 +17,12 @@ from gateway.feed.senses import Senses
 from gateway.fleet import Fleet
 from gateway.oversight import SPENT_TTL_S, Oversight
 from gateway.proxy import Proxy
-from gateway.routing.replica import Replica
 from gateway.routing.router import Router
 from gateway.tenantgate import TenantGate
 from gateway.tenants.register import SPENT_KIND
+from gateway.upstreams import Upstreams
 from gateway.wire.limits import Limits, Timeouts
 from gateway.wire.server import Server
-from gateway.wire.upstream import Upstream
 
 
 class Gateway:
@@ -58,12 +56,13 @@ class Gateway:
         policy = config.breaker.policy(config.quarantine_pool)
         store = build_store(config, loop.time, {SPENT_KIND: SPENT_TTL_S})
         oversight = self._oversight = Oversight(policy, store, running, loop.time)
-        senses = Senses(running, oversight, clock=loop.time)
-        fleet = self._fleet = Fleet(config, oversight, senses, _upstream)
+        upstreams = Upstreams()
+        senses = Senses(running, oversight, clock=loop.time, reach=upstreams.reach)
+        fleet = self._fleet = Fleet(config, oversight, senses, upstreams.connect, upstreams.reach)
         self.router = route_over(config, fleet.pools)
         tally = Tally()
         classifier = build_classifier(config)
-        self._aborts = Aborts()
+        self._aborts = Aborts(upstreams.reach)
         tenants = build_tenants(config, loop.time, time.time)
         proxy = Proxy(
             self.router,
@@ -144,9 +143,3 @@ class Gateway:
             await self._oversight.close()
         if self._aborts is not None:
             await self._aborts.close()
-
-
-def _upstream(replica: Replica, config: Config) -> Upstream:
-    timeouts = Timeouts(**config.timeouts.model_dump())
-    tls = ssl.create_default_context() if replica.tls else None
-    return Upstream(replica.host, replica.port, timeouts, tls=tls, name=replica.name)

@@ -18,6 +18,7 @@ from gateway.call import Link, Terms
 from gateway.control.assembly import build_pool, build_replica, build_target, pool_settings
 from gateway.control.config import Config, PoolConfig, ReplicaConfig
 from gateway.feed.health import HealthMonitor, HealthPolicy
+from gateway.feed.reach import Reach
 from gateway.feed.senses import Senses
 from gateway.feed.target import Target
 from gateway.oversight import Oversight
@@ -61,8 +62,12 @@ class Fleet:
         oversight: Oversight,
         senses: Senses,
         connect: Callable[[Replica, Config], Upstream],
+        reach: Reach | None = None,
     ) -> None:
-        """Builds what `config` names; nothing is asked before `start`. `connect` makes a replica's connections."""
+        """Builds what `config` names; nothing is asked before `start`. `connect` makes a replica's connections.
+
+        reach: the ways to replicas that `connect` tells of.
+        """
         self.config = config
         self.pools: dict[str, Pool] = {}
         self.terms: dict[str, Terms] = {}
@@ -72,7 +77,7 @@ class Fleet:
         self.upstreams: dict[str, Upstream] = {}
         self.connections: set[Upstream] = set()
         self._loop = asyncio.get_running_loop()
-        self.health = HealthMonitor((), clock=self._loop.time, last_progress=self._last_read_at)
+        self.health = HealthMonitor((), clock=self._loop.time, last_progress=self._last_read_at, reach=reach)
         self._oversight = oversight
         self._senses = senses
         self._connect = connect
@@ -383,7 +388,9 @@ def _is_same(replica: Replica, wanted: ReplicaConfig, part: PoolConfig) -> bool:
 
 def _connects_otherwise(before: Config, after: Config, pool: str) -> bool:
     """Whether connections to a pool's replicas are made by other settings than before."""
-    return pool in before.pools and before.timeouts != after.timeouts
+    if pool not in before.pools:
+        return False
+    return before.timeouts != after.timeouts or before.pools[pool].upstream != after.pools[pool].upstream
 
 
 def _admission(part: PoolConfig) -> AdmissionPolicy:
