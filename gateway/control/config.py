@@ -28,7 +28,7 @@ from gateway.control.breakerconfig import (
 )
 from gateway.control.checks import cross_check
 from gateway.control.classifier import check_classifier
-from gateway.control.document import Document, parse_document
+from gateway.control.document import Document, Location, parse_document
 from gateway.control.forwardingconfig import ForwardingConfig
 from gateway.control.includes import join_includes, read_with_includes
 from gateway.control.listenconfig import ListenConfig, ListenConfigs, check_listeners
@@ -291,6 +291,7 @@ class Config(Part):
     _warnings: tuple[Problem, ...] = PrivateAttr(())
     _folder: Path = PrivateAttr(Path())
     _files: tuple[str, ...] = PrivateAttr(())
+    _origins: Mapping[Location, str] = PrivateAttr(default_factory=dict)
 
     @property
     def quarantine_pool(self) -> str | None:
@@ -309,6 +310,11 @@ class Config(Part):
     def files(self) -> tuple[str, ...]:
         """What it was read from: the file that was asked for, what that includes, and secrets from files."""
         return self._files
+
+    @property
+    def origins(self) -> Mapping[Location, str]:
+        """Values that were not written in the configuration, and what they stand for: they may be secret."""
+        return self._origins
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
@@ -349,4 +355,5 @@ def check_config(document: Document, folder: Path) -> Config:
     config._warnings = tuple(warnings)
     config._folder = folder
     config._files = document.files
+    config._origins = document.origins
     return config
