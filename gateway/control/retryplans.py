@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from gateway.control.config import Config
+from gateway.control.config import Config, PoolConfig
 from gateway.control.retryconfig import HedgeConfig, overridden
+from gateway.control.ruleconfig import RuleConfig
 from gateway.control.tally import TTFT_BUCKETS_S, Tally
 from gateway.retry.budget import Budget
 from gateway.retry.deadline import DeadlineHeader
@@ -43,7 +44,7 @@ def build_plans(config: Config, tally: Tally, clock: Callable[[], float]) -> Pla
         return Plan(retry, budget, hedging, deadline_s)
 
     header = config.deadlines.header
-    parts = [*config.pools.values(), *config.rules]
+    parts: list[PoolConfig | RuleConfig] = [*config.pools.values(), *config.rules]
     return Plans(
         make,
         None if header is None else DeadlineHeader(header),
