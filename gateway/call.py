@@ -5,6 +5,7 @@ Data alone, made for every request and attempt; what is done with it is proxy.py
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from gateway.breaker.replica import ReplicaBreaker
@@ -29,6 +30,8 @@ from gateway.wire.upstream import Upstream
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gateway.hedges import Rival
+    from gateway.retry.alarms import Alarm
     from gateway.tenantgate import Meter
 
 _GENERATING_METHODS = frozenset({b"POST", b"PUT"})
@@ -113,6 +116,30 @@ class Door:
         self.tenant = tenant
 
 
+class Timing:
+    """What is to happen to a request at some time; made for those for which something is.
+
+    until_s:  the loop's time when its deadline passes; `deadline` is the alarm for that.
+    pause:    until the next attempt. hedge: until a second replica is asked.
+    rival:    the attempt at that, while it runs beside the first.
+    """
+
+    __slots__ = ("deadline", "hedge", "pause", "rival", "until_s")
+
+    def __init__(self) -> None:
+        self.until_s = math.inf
+        self.deadline: Alarm | None = None
+        self.pause: Alarm | None = None
+        self.hedge: Alarm | None = None
+        self.rival: Rival | None = None
+
+    def cancel(self) -> None:
+        """The request is over: nothing is to happen any more."""
+        for alarm in (self.deadline, self.pause, self.hedge):
+            if alarm is not None:
+                alarm.cancel()
+
+
 class Call:
     """One request.
 
@@ -124,7 +151,8 @@ class Call:
                   say what the tenant has left.
     offered:      it was offered as the probe of its signature. probes: it is that, and may run where the rules say.
     attempt:      the one that runs, else None. ticket: its place in a queue, else None.
-    tried:        replicas that failed.
+    attempts:     how many there have been. tried: replicas that failed.
+    timing:       what is to happen to it at some time; None for most.
     """
 
     __slots__ = (
@@ -145,6 +173,7 @@ class Call:
         "structured",
         "tenant",
         "ticket",
+        "timing",
         "tried",
         "verdict",
     )
@@ -171,11 +200,22 @@ class Call:
         self.tried: tuple[Replica, ...] = ()
         self.attempts = 0
         self.stale_retried = False
+        self.timing: Timing | None = None
 
     @property
     def signature(self) -> str:
         """Its cost signature."""
         return self.request.classification.signature
+
+    def price_for(self, backend: str) -> None:
+        """Book from now on what its grammar costs on this backend; nothing of it may be booked now.
+
+        What was observed goes before: it holds for the engines where it was.
+        """
+        classification = self.request.classification
+        cost = classification.by_backend.get(backend)
+        if cost is not None and classification.predicted is None:
+            self.step_us = cost.step_us
 
 
 class Attempt:

@@ -320,6 +320,8 @@ class Proxy:
             assert decision.rejection is not None
             self.reject(exchange, decision, decision.rejection)
             return
+        if pool.backend is not None and call.structured:
+            call.price_for(pool.backend)
         if pool.balancer is None:
             replica = pool.admit(call.step_us, call.structured, call.tried)
         else:
@@ -335,8 +337,10 @@ class Proxy:
         """Answer that nobody can take it."""
         lines = b"x-request-id: %b\r\nx-steplane-route: %b\r\n"  # nothing of an attempt that failed before
         exchange.response_lines = lines % (exchange.request_id, decision.rule.encode())
-        headers = b"retry-after: %d\r\n" % rejection.retry_after_s
-        exchange.reply(error_reply(rejection.status, rejection.message, rejection.code, headers=headers))
+        wait_s = rejection.retry_after_s
+        headers = b"retry-after: %d\r\n" % wait_s if wait_s else b""
+        status, message, code = rejection.status, rejection.message, rejection.code
+        exchange.reply(error_reply(status, message, code, headers=headers, param=rejection.param))
 
     def send(self, exchange: Exchange, call: Call, replica: Replica) -> None:
         """It is booked on a replica: forward it."""

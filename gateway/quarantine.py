@@ -68,7 +68,7 @@ class Quarantine:
             return decision
         if elsewhere and (terms.on_open == "quarantine" or call.exiled or probe is not None):
             self._tally.quarantined[pool.name, "quarantine"] += 1
-            return self._router.quarantined(decision)
+            return self._router.quarantined(decision, call.request)
         self._refuse(exchange, call, decision)
         return None
 
@@ -109,6 +109,7 @@ class Quarantine:
         exchange, call = attempt.exchange, attempt.call
         classification = call.request.classification
         verdict = self._oversight.trust.verdict(classification.signature, call.tenant, classification.cost)
+        self._desk.stop_hedge(call)
         self._desk.abort(attempt)
         if not exchange.withdraw():
             self._tally.evicted[terms.pool.name, "ended"] += 1

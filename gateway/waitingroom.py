@@ -5,8 +5,8 @@ from functools import partial
 
 import structlog
 
-from gateway.breaker.trust import Trust
-from gateway.call import Call, Terms
+from gateway.backpressure import BackPressure
+from gateway.call import Call, Terms, ask_of
 from gateway.desk import Desk
 from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
@@ -21,9 +21,11 @@ log = structlog.get_logger("steplane.proxy")
 class WaitingRoom:
     """Who waits now, and for the room of which pool. `terms` are by the name of the pool."""
 
-    def __init__(self, desk: Desk, router: Router, terms: Mapping[str, Terms], trust: Trust) -> None:
+    def __init__(
+        self, desk: Desk, router: Router, terms: Mapping[str, Terms], back_pressure: BackPressure
+    ) -> None:
         self._desk = desk
-        self._trust = trust
+        self._back_pressure = back_pressure
         self._waiting: dict[Exchange, tuple[Call, Terms]] = {}
         self.reconfigure(router, terms)
 
@@ -33,10 +35,15 @@ class WaitingRoom:
         self._terms = terms
 
     def enter(self, exchange: Exchange, call: Call, decision: Decision) -> None:
-        """Queue for room on a replica of the decision's pool."""
+        """Queue for room on a replica of the decision's pool, unless all want to be left alone for too long."""
         pool = decision.pool
         assert pool is not None
         terms = self._terms[pool.name]
+        if pool.resting:
+            rejection = self._back_pressure.refusal(call, terms, call.tried)
+            if rejection is not None:
+                self._desk.reject(exchange, decision, rejection)
+                return
         ticket = Ticket(
             call.step_us,
             call.structured,
@@ -70,7 +77,7 @@ class WaitingRoom:
                 continue
             try:
                 self.leave(exchange, call)
-                self._ask_again(call)
+                self._desk.ask_again(call)
                 self._desk.route(exchange, call)
             except Exception:
                 log.exception("recall_failed", signature=signature)
@@ -82,11 +89,13 @@ class WaitingRoom:
         self._waiting.pop(exchange, None)
         try:
             if call.verdict is None and not call.exiled:
-                self._ask_again(call)
+                self._desk.ask_again(call)
                 if call.verdict is not None:  # its signature has tripped while it waited
                     pool.release(replica, call.step_us, call.structured)
                     self._desk.route(exchange, call)
                     return
+            if pool.balancer is not None:
+                pool.balancer.learn(ask_of(exchange, call), replica)
             self._desk.send(exchange, call, replica)
         except Exception:
             log.exception("forward_failed", replica=replica.name)
@@ -104,7 +113,3 @@ class WaitingRoom:
                 self._desk.route(exchange, call)
                 return
         self._desk.reject(exchange, decision, rejection)
-
-    def _ask_again(self, call: Call) -> None:
-        classification = call.request.classification
-        call.verdict = self._trust.verdict(classification.signature, call.tenant, classification.cost)

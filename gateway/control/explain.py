@@ -99,7 +99,7 @@ def explain_in_turns(
     request = RouteRequest(method, path, classification)
     decision = router.decide(request)
     if experience is not None and verdict is not None:
-        decision = _judged(router, experience.config, decision, verdict)
+        decision = _judged(router, experience.config, decision, request, verdict)
     rules = explain_rules(router.rules, request)
     return _object(classification, predicted, decision, rules, explained, verdict, experience)
 
@@ -112,13 +112,13 @@ def _verdict(experience: Experience, signature: str, predicted: HookCost) -> Ver
     return found
 
 
-def _judged(router: Router, config: Config, decision: Decision, verdict: Verdict) -> Decision:
+def _judged(router: Router, config: Config, decision: Decision, request: RouteRequest, verdict: Verdict) -> Decision:
     """Where a quarantined request goes; a probe goes to quarantine even from a pool that refuses."""
     pool = decision.pool
     if pool is None or pool.name == config.quarantine_pool:
         return decision
     if router.has_quarantine() and config.pools[pool.name].breaker.on_open == "quarantine":
-        return router.quarantined(decision)
+        return router.quarantined(decision, request)
     refused = Rejection(429, "quarantined", verdict.message, verdict.retry_after_s)
     return Decision(None, decision.rule, rejection=refused, quarantined_from=pool.name)
 

@@ -1,13 +1,16 @@
 """From a classified request to a pool: the first rule that matches, then the pool's spill chain.
 
-Decisions are built once for each rule and pool of its chain, so deciding allocates nothing. Picking the replica is the
+Decisions are built once for each rule and pool of its chain, so deciding allocates nothing. Only where pools of a chain
+can't take everything, or several compete for a request, is the request looked at again. Picking the replica is the
 pool's part; why a rule matched is explanation.py.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gateway.routing.actions import Actions
+from gateway.routing.capabilities import Lack
+from gateway.routing.cheapest import cheapest_first
 from gateway.routing.knowledge import NOTHING_KNOWN, Knowledge
 from gateway.routing.matcher import compile_matcher
 from gateway.routing.pool import Pool
@@ -23,13 +26,14 @@ DEFAULT_RULE = "default"
 class Rejection:
     """The answer when no pool can take the request, or a rule says so.
 
-    retry_after_s: goes into the header `Retry-After`; 0: there is none.
+    retry_after_s: goes into the header `Retry-After`; 0: there is none. param: the field of the body that is why.
     """
 
     status: int
     code: str
     message: str
     retry_after_s: int
+    param: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,8 +56,18 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class _Route:
+    """The decisions of one rule, by pool in the order of its chain.
+
+    rivals: so many of the first pools compete, and the one with the cheapest grammar backend goes first.
+    choosy: the request has to be looked at: there are rivals, or pools that can't take everything.
+    lacks:  the answers to what none of the pools can take; filled as they are needed.
+    """
+
     stages: tuple[tuple[Pool, Decision], ...]
     rejected: Decision
+    rivals: int = 0
+    choosy: bool = False
+    lacks: dict[Lack, Decision] = field(default_factory=dict)
 
 
 class Router:
@@ -62,7 +76,7 @@ class Router:
     Raises ValueError where a rule, a spill or the default names a pool that does not exist, or spills form a cycle.
     """
 
-    __slots__ = ("_first_match", "_quarantine", "_quarantined", "_routes", "knows", "pools", "rules")
+    __slots__ = ("_first_match", "_incapable", "_quarantine", "_quarantined", "_routes", "knows", "pools", "rules")
 
     def __init__(
         self,
@@ -80,6 +94,8 @@ class Router:
         self.knows = knows
         self._quarantine = None if quarantine is None else pools[quarantine]
         self._quarantined: dict[Decision, tuple[Decision, Decision]] = {}
+        self._incapable: dict[tuple[Lack, str], Decision] = {}
+        """What quarantine can't take, by the rule that it came by."""
         self.rules = (*rules, Rule(DEFAULT_RULE, default_pool))
         self._routes = tuple(_route(rule, pools) for rule in self.rules)
         self._first_match = compile_matcher(self.rules, knows)
@@ -87,6 +103,8 @@ class Router:
     def decide(self, request: RouteRequest) -> Decision:
         """The decision for one request: first matching rule, first pool of its chain with an available replica."""
         route = self._routes[self._first_match(request)]
+        if route.choosy:
+            return _chosen(route, request)
         for pool, decision in route.stages:
             if pool.is_available():
                 return decision
@@ -101,11 +119,15 @@ class Router:
         """Whether there is a pool for what is quarantined."""
         return self._quarantine is not None
 
-    def quarantined(self, decision: Decision) -> Decision:
+    def quarantined(self, decision: Decision, request: RouteRequest) -> Decision:
         """The decision for a request that is quarantined and would go where `decision` says."""
         pool = self._quarantine
         assert pool is not None
         assert decision.pool is not None
+        if pool.capabilities is not None:
+            lack = pool.capabilities.lack(request.classification)
+            if lack is not None:
+                return self._incapable.setdefault((lack, decision.rule), _lacking(lack, decision.rule))
         both = self._quarantined.get(decision)
         if both is None:
             origin = decision.pool.name
@@ -122,15 +144,53 @@ def _route(rule: Rule, pools: Mapping[str, Pool]) -> _Route:
         assert refuse is not None
         rejection = Rejection(refuse.status, "rejected_by_rule", refuse.message, refuse.retry_after_s)
         return _Route((), Decision(None, rule.name, rejection=rejection, actions=rule.actions))
-    chain = _chain(rule.pool, rule.fallbacks, pools)
+    rivals = rule.cheapest or (rule.pool,)
+    chain = _chain(rule.pool, (*rule.cheapest, *rule.fallbacks), pools)
     stages = tuple(
         (
             pool,
-            Decision(pool, rule.name, spilled_from=None if pool.name == rule.pool else rule.pool, actions=rule.actions),
+            Decision(pool, rule.name, spilled_from=None if pool.name in rivals else rule.pool, actions=rule.actions),
         )
         for pool in chain
     )
-    return _Route(stages, Decision(None, rule.name, rejection=_rejection(chain)))
+    return _Route(
+        stages,
+        Decision(None, rule.name, rejection=_rejection(chain)),
+        rivals=len(rule.cheapest),
+        choosy=bool(rule.cheapest) or any(pool.capabilities is not None for pool in chain),
+    )
+
+
+def _chosen(route: _Route, request: RouteRequest) -> Decision:
+    """The decision of a route where it hangs on the request which pool may take it, and which of several goes first."""
+    classification = request.classification
+    stages = route.stages
+    if route.rivals:
+        decisions = dict(stages)
+        rivals = cheapest_first([pool for pool, _ in stages[: route.rivals]], classification)
+        stages = (*[(pool, decisions[pool]) for pool in rivals], *stages[route.rivals :])
+    lack: Lack | None = None
+    able = False
+    for pool, decision in stages:
+        capabilities = pool.capabilities
+        lacking = None if capabilities is None else capabilities.lack(classification)
+        if lacking is not None:
+            lack = lack or lacking
+        elif pool.is_available():
+            return decision
+        else:
+            able = True
+    if able or lack is None:
+        return route.rejected
+    known = route.lacks.get(lack)
+    if known is None:
+        known = route.lacks[lack] = _lacking(lack, route.rejected.rule)
+    return known
+
+
+def _lacking(lack: Lack, rule: str) -> Decision:
+    rejection = Rejection(lack.status, lack.code, lack.message, 0, lack.param)
+    return Decision(None, rule, rejection=rejection)
 
 
 def _chain(name: str, fallbacks: tuple[str, ...], pools: Mapping[str, Pool]) -> tuple[Pool, ...]:

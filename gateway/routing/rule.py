@@ -23,6 +23,7 @@ class Rule:
     """`name` becomes the response header `x-steplane-route`; a rule without conditions takes every request.
 
     pool:      takes the request; None where `refuse` says the answer.
+    cheapest:  pools that compete for it, `pool` the first of them: the one with the cheapest grammar backend takes it.
     fallbacks: stand in for it, in this order, while none of its replicas is available.
     """
 
@@ -32,6 +33,7 @@ class Rule:
     fallbacks: tuple[str, ...] = ()
     actions: Actions | None = None
     refuse: Refuse | None = None
+    cheapest: tuple[str, ...] = ()
 
     def takes_all_of(self, other: "Rule") -> bool:
         """Whether every request that `other` takes is taken here for sure; false where that can't be told."""
@@ -49,6 +51,7 @@ def compile_rule(
     fallbacks: tuple[str, ...] = (),
     actions: Actions | None = None,
     refuse: Refuse | None = None,
+    cheapest: tuple[str, ...] = (),
 ) -> Rule:
     """Build a rule from the `when:` of the YAML, a mapping or an expression in CEL. Raises ConditionError.
 
@@ -62,7 +65,7 @@ def compile_rule(
     conditions.sort(key=lambda condition: condition.key == CEL)
     if weight < 100.0:
         conditions.append(_share(name, weight, sticky))
-    return Rule(name, pool, tuple(conditions), fallbacks, actions, refuse)
+    return Rule(name, pool, tuple(conditions), fallbacks, actions, refuse, cheapest)
 
 
 def compile_when(when: Mapping[str, object] | str) -> list[Condition]:
