@@ -41,8 +41,9 @@ class Lobby:
         """Accept no more; who waits may still pass."""
         if self._pause is not None:
             self._pause.cancel()
-        self._server.loop.remove_reader(self._listener)
-        self._listener.close()
+        if self._listener.fileno() >= 0:
+            self._server.loop.remove_reader(self._listener)
+            self._listener.close()
 
     async def clear(self) -> None:
         """Send away who still waits."""
@@ -88,15 +89,16 @@ class Lobby:
                     client = await self._announced(connection)
                 announcing = False
                 address = client or address
-            if not server.enter(connection, address):
+            protocol = server.protocol(client)
+            if not server.enter(protocol, address):
                 server.counts.connections += 1
                 return
             try:
                 if self.certificate is None:
-                    await server.loop.connect_accepted_socket(server.protocol(client), connection)
+                    await server.loop.connect_accepted_socket(lambda: protocol, connection)
                 else:
                     await server.loop.connect_accepted_socket(
-                        server.protocol(client),
+                        lambda: protocol,
                         connection,
                         ssl=self.certificate.context,
                         ssl_handshake_timeout=server.timeouts.header_s,
@@ -104,7 +106,8 @@ class Lobby:
                     )
                 handed_on = True
             finally:
-                server.leave(connection)
+                if not handed_on:
+                    server.leave(protocol)
         except (ProxyHeaderError, EOFError, OSError) as error:  # TimeoutError and ssl.SSLError are among them
             if announcing:
                 server.counts.proxy_failures += 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable
 from typing import Any
 
 from gateway.wire.addresscount import AddressCounts
@@ -118,10 +117,10 @@ class Server:
             listener.setblocking(False)
             self._listeners.append(Lobby(self, listener, certificate, proxy_protocol))
         elif listener.family == socket.AF_UNIX:
-            server = await self.loop.create_unix_server(self.protocol(None), sock=listener, backlog=BACKLOG)
+            server = await self.loop.create_unix_server(self.protocol, sock=listener, backlog=BACKLOG)
             self._listeners.append(server)
         else:
-            server = await self.loop.create_server(self.protocol(None), sock=listener, backlog=BACKLOG)
+            server = await self.loop.create_server(self.protocol, sock=listener, backlog=BACKLOG)
             self._listeners.append(server)
 
     def leave_to_others(self, sock: socket.socket) -> None:
@@ -190,9 +189,9 @@ class Server:
         for listener in self._listeners:
             listener.close()
 
-    def protocol(self, announced: str | None) -> Callable[[], Any]:
-        """What makes the protocol of a connection; `announced` is the client's address if a proxy has told it."""
-        return lambda: self._connection(self, announced)
+    def protocol(self, announced: str | None = None) -> Any:
+        """The asyncio protocol of one connection; `announced` is the client's address if a proxy has told it."""
+        return self._connection(self, announced)
 
     def has_room(self, waiting: int) -> bool:
         """Whether one more connection is within `max_connections` beside the `waiting` that are not open yet."""
@@ -201,7 +200,7 @@ class Server:
 
     def enter(self, connection: object, address: str) -> bool:
         """Count a connection for its address, if that has a limit. False: it has too many."""
-        if not self._addresses.limit:
+        if not self._addresses.limit or connection in self._entered:
             return True
         if not self._addresses.enter(address):
             self.counts.address_full += 1

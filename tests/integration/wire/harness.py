@@ -12,9 +12,11 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from gateway.wire.exchange import Exchange
 from gateway.wire.failure import Failure, FailureKind
+from gateway.wire.forwarding import Forwarding
 from gateway.wire.limits import Limits, Timeouts
 from gateway.wire.message import Headers, Reply, error_document, error_reply
 from gateway.wire.server import Server
@@ -348,18 +350,20 @@ class Forwarder:
 class Wire:
     """A gateway under test: a server, its handler, upstream pools, and everybody who talks to it."""
 
-    def __init__(self, limits: Limits | None, timeouts: Timeouts) -> None:
+    def __init__(self, limits: Limits | None, timeouts: Timeouts, forwarding: Forwarding | None = None) -> None:
         self.handler = Forwarder()
-        self.server = Server(self.handler, limits or Limits(), timeouts)
+        self.server = Server(self.handler, limits or Limits(), timeouts, forwarding)
         self.upstreams: list[ScriptedUpstream] = []
         self.pools: list[Upstream] = []
         self.port = 0
+        self.listen: dict[str, Any] = {}
+        """How to listen, beside the address."""
         self._clients: list[Client] = []
 
     async def start(self, *scripts: Script) -> None:
         self.pools = [await self.upstream(script) for script in scripts]
         self.handler.upstreams = self.pools
-        _, self.port = await self.server.listen("127.0.0.1", 0)
+        _, self.port = await self.server.listen("127.0.0.1", 0, **self.listen)
 
     async def upstream(self, script: Script) -> Upstream:
         """A further scripted upstream and its pool."""
@@ -390,8 +394,11 @@ class Wire:
         return sum(exchange.body_size for exchange in incoming if exchange is not None)
 
     async def client(self, *, receive_buffer: int = 0) -> Client:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=receive_buffer or 1 << 22)
-        client = Client(reader, writer)
+        return self.adopt(await asyncio.open_connection("127.0.0.1", self.port, limit=receive_buffer or 1 << 22))
+
+    def adopt(self, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> Client:
+        """A connection to the gateway that was made in another way."""
+        client = Client(*streams)
         self._clients.append(client)
         return client
 
@@ -434,9 +441,12 @@ async def wire(
     timeouts: Timeouts = QUICK,
     buffering: bool = True,
     on_handle: Callable[[Exchange], None] | None = None,
+    forwarding: Forwarding | None = None,
+    listen: dict[str, Any] | None = None,
 ) -> AsyncIterator[Wire]:
     """A gateway in front of one upstream per script, checked for leaks when the test is over."""
-    gateway = Wire(limits, timeouts)
+    gateway = Wire(limits, timeouts, forwarding)
+    gateway.listen = listen or {}
     gateway.handler.buffering = buffering
     gateway.handler.on_handle = on_handle
     await gateway.start(*scripts)
