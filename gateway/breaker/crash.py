@@ -51,6 +51,10 @@ class CrashWatch:
     def __len__(self) -> int:
         return len(self._suspects) + len(self._well)
 
+    def reconfigure(self, policy: Crash) -> None:
+        """Judge by other limits; what is suspected stays so."""
+        self._policy = policy
+
     def ended_well(self, signature: str, at_s: float) -> None:
         """A request of it was answered."""
         well = self._well

@@ -85,6 +85,12 @@ class EvidenceBook:
     def __len__(self) -> int:
         return len(self._by_signature)
 
+    def reconfigure(self, over_budget: OverBudget, aborts: Aborts) -> None:
+        """Count by other limits. What was counted by the old ones is forgotten if they differ."""
+        if (over_budget, aborts) != (self._over_budget, self._aborts):
+            self._over_budget, self._aborts = over_budget, aborts
+            self._by_signature.clear()
+
     def count_step(self, observation: StepObservation) -> WindowCount | None:
         """Count a step over budget; the count when it is enough.
 

@@ -73,6 +73,10 @@ class Ledger:
             for breaker in registry.barred.values():
                 yield breaker.record
 
+    def reconfigure(self, policy: BreakerPolicy) -> None:
+        """Go by another policy from the next event on; records stay as they are. Bounds are those of the start."""
+        self._policy = policy
+
     def of(self, kind: Kind) -> Registry:
         """The breakers of one kind."""
         return self.signatures if kind is Kind.signature else self.tenants

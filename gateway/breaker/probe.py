@@ -114,6 +114,10 @@ class Probes:
     def __len__(self) -> int:
         return len(self._by_request)
 
+    def reconfigure(self, policy: BreakerPolicy) -> None:
+        """Judge by another policy, those that run among them."""
+        self._policy = policy
+
     def begin(self, record: BreakerRecord, request_id: str, now_s: float) -> bool:
         """This request is the next probe of a half-open signature; False when another one is."""
         if record.key in self._request_of or request_id in self._by_request:

@@ -21,6 +21,10 @@ class TenantTrips:
     def __len__(self) -> int:
         return len(self._by_tenant)
 
+    def reconfigure(self, policy: Escalation) -> None:
+        """Judge by other limits; the trips that were kept stay."""
+        self._policy = policy
+
     def add(self, tenant: str, signature: str, at: float) -> bool:
         """Note a trip; True when there are enough within the window. A tenant without a name is nobody: never."""
         if not tenant:

@@ -57,6 +57,15 @@ class Trust:
         self._compile_limits: dict[str, float] = {}
         """By pool, as last heard: for the probes of what tripped by something else."""
 
+    def reconfigure(self, policy: BreakerPolicy) -> None:
+        """Go by another policy from now on. What is quarantined stays so, until the times that it was given."""
+        self.policy = policy
+        self._ledger.reconfigure(policy)
+        self._evidence.reconfigure(policy.over_budget, policy.aborts)
+        self._crashes.reconfigure(policy.crash)
+        self._tenant_trips.reconfigure(policy.escalation)
+        self._probes.reconfigure(policy)
+
     # --- before a request is routed
 
     def verdict(self, signature: str, tenant: str, predicted: HookCost) -> Verdict | None:

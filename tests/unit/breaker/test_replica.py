@@ -79,6 +79,50 @@ class Ward:
         assert self.breaker.state(name) is HALF_OPEN
 
 
+def test_a_replica_that_joins_is_trusted_and_one_that_has_left_is_not_judged() -> None:
+    ward = Ward(2)
+    ward.breaker.add("c")
+    ward.names = "abc"
+    ward.eject("a")
+
+    ward.breaker.remove("a")
+    ward.see("a", "---+")
+
+    assert [each["replica"] for each in ward.breaker.snapshot()] == ["b", "c"]
+    assert {ward.breaker.state(name) for name in "bc"} == {CLOSED}
+
+
+def test_one_that_follows_another_of_its_name_begins_anew() -> None:
+    ward = Ward(3)
+    ward.eject("a")
+
+    ward.breaker.add("a")
+
+    assert ward.states() == "ccc"
+
+
+def test_the_last_that_is_left_when_others_leave_is_needed() -> None:
+    ward = Ward(3)
+    ward.eject("a")
+
+    for name in "bc":
+        ward.breaker.remove(name)
+
+    assert ward.breaker.state("a") is CLOSED
+
+
+def test_other_limits_hold_from_the_next_fault_on() -> None:
+    ward = Ward(3)
+    ward.see("a", "--")
+
+    ward.breaker.reconfigure(replace(POLICY, consecutive_faults=4))
+
+    ward.see("a", "-")
+    assert ward.breaker.state("a") is CLOSED
+    ward.see("a", "-")
+    assert ward.breaker.state("a") is OPEN
+
+
 def test_the_table_has_a_way_back_from_every_state_and_one_way_out() -> None:
     ways_back = {before for (before, event), after in TABLE.items() if after is CLOSED}
     assert ways_back == {OPEN, HALF_OPEN}

@@ -1,0 +1,45 @@
+"""Which values of a configuration are secret, and what is shown in their place.
+
+By the name of the key, by what a URL carries, and by where the value came from: a file or the environment. Owns the
+showing of a configuration to people; nothing else may print one.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from gateway.control.document import Location
+
+HIDDEN = "•••"
+
+_SECRET_KEY = re.compile(r"(?:^|_)(?:password|passphrase|token|secret|credentials?|api_key|apikey|keys?)$")
+_USERINFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+
+
+def shown_value(location: Location, value: object, origins: Mapping[Location, str]) -> object:
+    """A single value as people may see it; `location`: where it stands in the configuration."""
+    if value is None or value == "" or isinstance(value, bool):
+        return value
+    if location in origins:
+        return HIDDEN
+    if isinstance(value, str):
+        named = [step for step in location if isinstance(step, str)]
+        return HIDDEN if named and _SECRET_KEY.search(named[-1]) else _USERINFO.sub(HIDDEN, value)
+    if isinstance(value, int | float):
+        return value
+    return str(value)
+
+
+def shown_config(part: object, origins: Mapping[Location, str], location: Location = ()) -> Any:
+    """A configuration, or a part of it, as plain data without secrets; defaults are spelled out."""
+    match part:
+        case BaseModel():
+            fields = type(part).model_fields
+            return {name: shown_config(getattr(part, name), origins, (*location, name)) for name in fields}
+        case dict():
+            return {str(key): shown_config(value, origins, (*location, key)) for key, value in part.items()}
+        case list() | tuple():
+            return [shown_config(value, origins, (*location, at)) for at, value in enumerate(part)]
+    return shown_value(location, part, origins)
