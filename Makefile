@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 ARGS ?=
+FUZZ_S ?= 3600
 COMPILED := .venvs/compiled
 # The compiled gateway spends what is left in the interpreter's own C code: a distribution's build of Python, which is
 # guided by profiles, runs it a tenth faster than one built without.
@@ -11,7 +12,7 @@ FAST_PYTHON ?= $(shell for each in /usr/bin/python3.11 /usr/local/bin/python3.11
     $$each -c 'import ensurepip, venv' 2>/dev/null && echo $$each && exit; done; echo $(PYTHON))
 SOURCES := $(shell find gateway replica loadtest config -type f -not -name '*.pyc') pyproject.toml
 
-.PHONY: run test lint format test-engines test-compiled bench-wire bench-hookcost bench-breaker soak-breaker bench-recorder wheel clean
+.PHONY: run test lint format test-engines test-compiled bench-wire fuzz-wire bench-hookcost bench-breaker soak-breaker bench-recorder wheel clean
 
 run: $(VENV)/.run-ready
 	@exec $(BIN)/steplane up
@@ -39,6 +40,11 @@ bench-wire: $(VENV)/.dev-ready $(COMPILED)/.ready
 # What classifying a request costs: plain, with a schema seen or unseen, and the longest turn for a large body.
 bench-hookcost: $(VENV)/.dev-ready
 	$(BIN)/python -m loadtest.bench_hookcost
+
+# Random and adversarial HTTP through Steplane and through HAProxy, to upstreams that write down what they see: FUZZ_S
+# seconds of it, with new seeds each time (ARGS="--seed N" for old ones).
+fuzz-wire: $(VENV)/.dev-ready
+	$(BIN)/python -m tests.integration.differential --seconds $(FUZZ_S) $(ARGS)
 
 # From the first step over budget to the next request of its signature in quarantine, with one gateway and with two.
 bench-breaker: $(VENV)/.dev-ready
