@@ -10,7 +10,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from gateway.control.part import Count, Limit, Name, Part, Seconds
 from gateway.control.validation import custom_error
-from gateway.routing.actions import Actions, Cap, Refuse, Shadow
+from gateway.hookcost.edits import Cap
+from gateway.routing.actions import Actions, Refuse, Shadow
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 _VALUE = re.compile(r"[\x20-\x7e\x80-\xff]{0,4096}")

@@ -2,14 +2,7 @@
 
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class Cap:
-    """The most that a parameter of the body may ask for. `default`: what is put in where it is absent, if anything."""
-
-    name: str
-    most: int
-    default: int | None = None
+from gateway.hookcost.edits import Cap
 
 
 @dataclass(frozen=True, slots=True)
