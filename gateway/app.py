@@ -10,6 +10,7 @@ from gateway.control.assembly import build_store, build_tenants, route_over
 from gateway.control.classifier import build_classifier
 from gateway.control.config import Config
 from gateway.control.context import AdminContext
+from gateway.control.retryplans import build_plans
 from gateway.control.tally import Tally
 from gateway.feed.abort import Aborts
 from gateway.feed.running import RunningRequests
@@ -62,7 +63,7 @@ class Gateway:
         self.router = route_over(config, fleet.pools)
         tally = Tally()
         classifier = build_classifier(config)
-        self._aborts = Aborts(upstreams.reach)
+        self._aborts = Aborts(upstreams.reach, senses.feed_of)
         tenants = build_tenants(config, loop.time, time.time)
         proxy = Proxy(
             self.router,
@@ -75,6 +76,7 @@ class Gateway:
             tally,
             self._aborts,
             fleet.health,
+            build_plans(config, tally, loop.time),
             refuses_control=config.control_paths == "refuse",
         )
         oversight.evict = proxy.evict

@@ -6,16 +6,20 @@ per request on the event loop, so what can be computed once per rule, replica or
 
 import asyncio
 import re
+import time
 from collections.abc import Mapping
 from typing import Final, Protocol
 
 import structlog
 
+from gateway.backpressure import BackPressure
 from gateway.breaker.outcome import Outcome, outcome_of_failure, outcome_of_response
 from gateway.call import Attempt, Call, Door, Ended, Link, Terms, ask_of, door_of, tenant_of
 from gateway.control.tally import Tally
+from gateway.deadlines import Deadlines
 from gateway.dialect import engine_ids, error_events, given_ids, has_ended, overridden, spliced
 from gateway.feed.running import RunningRequests
+from gateway.hedges import Hedges
 from gateway.hookcost import Classification, Classifier, Turns
 from gateway.hookcost.classification import Refusal
 from gateway.hookcost.classify import take_turn
@@ -24,6 +28,9 @@ from gateway.hookcost.features import Features
 from gateway.oversight import Oversight
 from gateway.quarantine import Quarantine
 from gateway.requestids import RequestIds
+from gateway.retries import Retries
+from gateway.retry.alarms import Alarms
+from gateway.retry.plan import Plans
 from gateway.routing.replica import Replica
 from gateway.routing.request import RouteRequest
 from gateway.routing.router import Decision, Rejection, Router
@@ -34,14 +41,16 @@ from gateway.waitingroom import WaitingRoom
 from gateway.wire.exchange import Exchange, State
 from gateway.wire.failure import Failure, FailureKind
 from gateway.wire.message import HANDLER_FAILED, Reply, error_reply
+from gateway.wire.race import Racer
 
 log = structlog.get_logger("steplane.proxy")
 
-_MAX_ATTEMPTS: Final = 2
 _OK: Final = Outcome.ok
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _LEFT_RUNNING = frozenset((FailureKind.first_byte_timeout, FailureKind.bad_response))
 """Failures in which we gave up on an engine that may still work on the request."""
+_NOT_THE_UPSTREAMS = frozenset((FailureKind.ended, FailureKind.deadline_exceeded))
+"""Ends of answers that we have made ourselves."""
 _HELD = frozenset((429, 500, 502, 503, 504))
 """Answers that another replica, or quarantine, may better."""
 _STEERS: Final = Refusal(403, "control_path", "this path steers the engine and is not open to the gateway's clients")
@@ -52,7 +61,11 @@ _PASSED_THROUGH: Final = Classification(Features(), FREE, "s1-0000000000000000")
 class Aborter(Protocol):
     """Tells an engine to drop a request that nobody waits for any more."""
 
-    def abort(self, replica: Replica, ids: tuple[str, ...]) -> None: ...
+    def abort(self, replica: Replica, ids: tuple[str, ...]) -> None:
+        """By ids that nobody else's begins with."""
+
+    def abort_exactly(self, replica: Replica, ids: tuple[str, ...]) -> None:
+        """By any ids, where the replica takes aborts for just those; else not at all."""
 
 
 class Refusals(Protocol):
@@ -76,6 +89,7 @@ class Proxy:
         tally: Tally,
         aborter: Aborter,
         refusals: Refusals,
+        plans: Plans,
         *,
         refuses_control: bool = True,
     ) -> None:
@@ -96,14 +110,20 @@ class Proxy:
         self._aborter = aborter
         self._refusals = refusals
         self._ids = RequestIds()
-        self._waiting = WaitingRoom(self, router, terms, oversight.trust)
+        clock = self._loop.time
+        self._alarms = Alarms(clock, self._loop.call_at, _alarm_failed)
+        self._back_pressure = BackPressure(self._alarms, clock, time.time)
+        self._retries = Retries(self, plans, self._back_pressure, self._alarms, tally, clock)
+        self._deadlines: Deadlines | None = None
+        self._hedges: Hedges | None = None
+        self._waiting = WaitingRoom(self, router, terms, self._back_pressure)
         self._quarantine = Quarantine(self, router, terms, oversight, running, tally)
         self._decision_lines: dict[Decision, bytes] = {}
         self._refuses_control = True
         self._router = router
         self._links = links
         self._begin = classifier.begin
-        self.reconfigure(router, links, terms, classifier, refuses_control=refuses_control)
+        self.reconfigure(router, links, terms, classifier, plans, refuses_control=refuses_control)
 
     def reconfigure(
         self,
@@ -111,6 +131,7 @@ class Proxy:
         links: Mapping[Replica, Link],
         terms: Mapping[str, Terms],
         classifier: Classifier,
+        plans: Plans,
         *,
         refuses_control: bool,
     ) -> None:
@@ -124,7 +145,22 @@ class Proxy:
         self._begin = classifier.begin
         self._waiting.reconfigure(router, terms)
         self._quarantine.reconfigure(router, terms)
+        self._retries.reconfigure(plans)
+        self._set_timing(plans)
         self._decision_lines.clear()
+
+    def _set_timing(self, plans: Plans) -> None:
+        """Look after deadlines and hedges only where there can be some; those that run go on under the old plans."""
+        alarms, tally, clock = self._alarms, self._tally, self._loop.time
+        self._deadlines = Deadlines(self, plans, alarms, tally, clock) if plans.has_deadlines else None
+        if plans.has_hedges:
+            self._hedges = Hedges(self, plans, self._back_pressure, alarms, tally, clock)
+        elif self._hedges is not None:
+            self._hedges.retire()
+
+    def close(self) -> None:
+        """Nothing is to happen any more."""
+        self._alarms.close()
 
     def decide(self, request: RouteRequest) -> Decision:
         """Where the rules would send a request now."""
@@ -177,52 +213,39 @@ class Proxy:
         assert attempt is not None
         outcome = outcome_of_response(status, message)
         self.end_attempt(call, attempt, outcome)
-        replica = attempt.link.replica
         if outcome is Outcome.over_budget:
             if call.costly and self._quarantine.can_exile(attempt):
                 self._quarantine.exile(exchange, call)
-                return
-        elif outcome.is_worth_elsewhere and call.attempts < _MAX_ATTEMPTS:
-            call.tried = (*call.tried, replica)
-            if attempt.pool.can_serve(call.tried):
-                log.info("replica_busy", replica=replica.name, status=status)
-                self.route(exchange, call)
-                return
-        exchange.pass_on()
+            else:
+                exchange.pass_on()
+            return
+        if self._hedges is not None and self._hedges.takes_over(call, attempt):
+            return
+        if not self._retries.after_answer(exchange, call, attempt, outcome, status, message):
+            exchange.pass_on()
 
     def failed(self, exchange: Exchange, failure: Failure) -> None:
         """Try once more where that is safe, else answer for the upstream."""
         call: Call = exchange.context
         attempt = call.attempt
         assert attempt is not None
-        link = attempt.link
         self.end_attempt(call, attempt, outcome_of_failure(failure.kind.value))
-        replica = link.replica
-        self._tally.upstream_error(replica.pool, replica.name, failure.kind)
-        log.warning("attempt_failed", replica=replica.name, kind=failure.kind.value, detail=failure.detail)
-        if failure.kind is FailureKind.stale and not call.stale_retried and exchange.replayable:
-            # The pool's other connections are as old: this retry opens a new one.
-            call.stale_retried = True
-            link.upstream.drop_idle()
-            attempt.pool.book(replica, call.step_us, call.structured)
-            self._forward(exchange, call, link)
+        self.note_failure(attempt, failure)
+        if self._hedges is not None and self._hedges.takes_over(call, attempt):
             return
-        if failure.kind in _LEFT_RUNNING:
-            self.abort(attempt)
-        if failure.kind is FailureKind.connect_failed:
-            self._refusals.report_refused(replica)
-        call.tried = (*call.tried, replica)
-        if call.attempts < _MAX_ATTEMPTS and failure.repeatable and exchange.replayable:
-            self.route(exchange, call, failure)
-        else:
+        if self._retries.replaces(exchange, call, attempt, failure):
+            # The pool's other connections are as old: this retry opens a new one.
+            link = attempt.link
+            link.upstream.drop_idle()
+            attempt.pool.book(link.replica, call.step_us, call.structured)
+            self._forward(exchange, call, link)
+        elif not self._retries.after_failure(exchange, call, attempt, failure):
             self._give_up(exchange, failure)
 
     def stream_error(self, exchange: Exchange, failure: Failure) -> bytes:
         """The error event that ends a broken stream, in the client's dialect."""
         call: Call = exchange.context
-        if failure.kind is FailureKind.ended:
-            return error_events(call.features.api, failure.detail, "step_budget_exceeded")
-        return error_events(call.features.api, failure.detail, f"upstream_{failure.kind.value}")
+        return error_events(call.features.api, failure.detail, _code_of(failure))
 
     def finished(self, exchange: Exchange) -> None:
         """Count, and tell the engine if nobody waits for the answer."""
@@ -233,6 +256,9 @@ class Proxy:
         decision = call.decision
         if exchange.client_left and has_ended(exchange.last_read):
             exchange.client_left = False
+        if call.timing is not None:
+            self.stop_hedge(call)
+            call.timing.cancel()
         if attempt is not None:
             self._finish_attempt(exchange, call, attempt)
         else:
@@ -315,6 +341,8 @@ class Proxy:
                 return
             decision = judged
         call.decision = decision
+        if self._deadlines is not None:
+            self._deadlines.begin(exchange, call, decision)
         pool = decision.pool
         if pool is None:
             assert decision.rejection is not None
@@ -346,6 +374,8 @@ class Proxy:
         """It is booked on a replica: forward it."""
         call.attempts += 1
         self._forward(exchange, call, self._links[replica])
+        if self._hedges is not None:
+            self._hedges.watch(exchange, call)
 
     def _forward(self, exchange: Exchange, call: Call, link: Link) -> None:
         decision = call.decision
@@ -354,19 +384,37 @@ class Proxy:
         attempt = Attempt(exchange, call, link, decision.pool, call.engine_id, exchange.client.clock.at)
         call.attempt = attempt
         head_lines, request_lines, body, response_lines = self._dressed(exchange, call, attempt, decision)
-        if not attempt.given:
-            self._run(attempt.engine_id, attempt)
-        itl = link.itl
-        if itl is not None and itl.on and exchange.buffered:
-            gaps = itl.began(attempt, streams=call.features.stream)
-            if gaps is not None:
-                attempt.gaps = gaps
-                exchange.on_read = gaps.chunk
-        if call.meter is not None:
-            call.meter.begin(exchange, watched=attempt.watched)
+        self._enrol(exchange, call, attempt)
+        self.listen(exchange, call, attempt)
         exchange.forward(
             link.upstream, headers=request_lines, body=body, response_lines=response_lines, head_lines=head_lines
         )
+
+    def race(self, exchange: Exchange, call: Call, replica: Replica, racer: Racer) -> Attempt:
+        """It is booked on a second replica: send it there by `racer`, under an id of its own."""
+        decision, link = call.decision, self._links[replica]
+        assert decision is not None
+        assert decision.pool is not None
+        attempt = Attempt(exchange, call, link, decision.pool, self._ids.new(), exchange.client.clock.at)
+        head_lines, request_lines, body, response_lines = self._dressed(exchange, call, attempt, decision)
+        self._enrol(exchange, call, attempt)
+        racer.run(link.upstream, headers=request_lines, body=body, response_lines=response_lines, head_lines=head_lines)
+        return attempt
+
+    def _enrol(self, exchange: Exchange, call: Call, attempt: Attempt) -> None:
+        """Let those know that it runs who want to find it again."""
+        if not attempt.given:
+            self._run(attempt.engine_id, attempt)
+        itl = attempt.link.itl
+        if itl is not None and itl.on and exchange.buffered:
+            attempt.gaps = itl.began(attempt, streams=call.features.stream)
+
+    def listen(self, exchange: Exchange, call: Call, attempt: Attempt) -> None:
+        """Tell those who want to hear of it of every read of the attempt's answer."""
+        if attempt.gaps is not None:
+            exchange.on_read = attempt.gaps.chunk
+        if call.meter is not None:
+            call.meter.begin(exchange, watched=attempt.watched)
 
     def _dressed(
         self, exchange: Exchange, call: Call, attempt: Attempt, decision: Decision
@@ -381,9 +429,13 @@ class Proxy:
         response_lines = b"%b%b%b" % (self._lines_of(decision), link.response_line, request_lines)
         if call.limit_lines:
             response_lines += call.limit_lines
+        if call.attempts > 1:
+            response_lines += b"x-steplane-attempts: %d\r\n" % call.attempts
         head_lines: bytes | None = None
         if link.terms.credentials or self._tenants.holds_keys:
             head_lines = without_keys(exchange.head.lines)
+        if self._deadlines is not None:
+            head_lines = self._deadlines.passed_on(call, exchange.head.lines if head_lines is None else head_lines)
         if not exchange.buffered:
             return head_lines, request_lines + link.terms.credentials, None, response_lines
         body = spliced(exchange.body, call.features, link.replica.engine, attempt.engine_id)
@@ -419,7 +471,7 @@ class Proxy:
         failure = exchange.failure
         if failure is not None:
             outcome = Outcome.unknown
-            if failure.kind is not FailureKind.ended:
+            if failure.kind not in _NOT_THE_UPSTREAMS:
                 outcome = outcome_of_failure(failure.kind.value)
                 self.abort(attempt)
                 self._tally.upstream_error(replica.pool, replica.name, failure.kind)
@@ -435,13 +487,15 @@ class Proxy:
 
     def end_attempt(self, call: Call, attempt: Attempt, outcome: Outcome) -> None:
         """Give back what was booked, and say what came of it to those who judge."""
-        call.attempt = None
         link = attempt.link
         replica = link.replica
         itl = link.itl
         if itl is not None and itl.on and attempt.exchange.buffered:
             itl.ended(attempt, attempt.gaps)
-            attempt.exchange.on_read = None
+            if call.attempt is attempt:
+                attempt.exchange.on_read = None
+        if call.attempt is attempt:
+            call.attempt = None
         breaker = link.terms.breaker
         if outcome is _OK and breaker.calm:
             link.answers.answered += 1
@@ -466,19 +520,58 @@ class Proxy:
     def abort(self, attempt: Attempt) -> None:
         """Tell the engine that nobody waits for the answer.
 
-        Never by an id that a client chose: SGLang aborts all whose ids begin with it.
+        By an id that a client chose only where that means exactly this one: SGLang aborts all whose ids begin with it.
         """
         call, replica = attempt.call, attempt.link.replica
         ids = engine_ids(call.features, replica.engine, attempt.engine_id)
         ids += self._running.sequence_ids(attempt.engine_id)
         if ids and replica.engine == "sglang":
             self._aborter.abort(replica, ids)
+        if attempt.given:
+            known = [self._running.sequence_ids(rid) or (rid,) for rid in attempt.given]
+            self._aborter.abort_exactly(replica, tuple([each for every in known for each in every]))
+
+    def note_failure(self, attempt: Attempt, failure: Failure) -> None:
+        """An attempt has failed on the wire: say so to all whom it concerns."""
+        replica = attempt.link.replica
+        self._tally.upstream_error(replica.pool, replica.name, failure.kind)
+        log.warning("attempt_failed", replica=replica.name, kind=failure.kind.value, detail=failure.detail)
+        if failure.kind in _LEFT_RUNNING:
+            self.abort(attempt)
+        if failure.kind is FailureKind.connect_failed:
+            self._refusals.report_refused(replica)
+
+    def stop_hedge(self, call: Call) -> None:
+        """End what runs beside the first attempt, if anything does."""
+        if self._hedges is not None:
+            self._hedges.stop(call)
+
+    def ask_again(self, call: Call) -> None:
+        """Some time has passed: see whether it is quarantined now."""
+        classification = call.request.classification
+        call.verdict = self._verdict_on(classification.signature, call.tenant, classification.cost)
+
+    def end(self, exchange: Exchange, call: Call, failure: Failure) -> None:
+        """Its time is over, wherever it is: end it here and at its engine."""
+        self.stop_hedge(call)
+        attempt = call.attempt
+        if attempt is None:
+            self._waiting.leave(exchange, call)
+        else:
+            self.abort(attempt)
+            if not exchange.withdraw():
+                exchange.end(failure)
+                return
+            self.end_attempt(call, attempt, Outcome.unknown)
+        self._give_up(exchange, failure)
 
     def _give_up(self, exchange: Exchange, failure: Failure) -> None:
         call: Call = exchange.context
-        assert call.decision is not None
-        reply = error_reply(failure.status, failure.detail, f"upstream_{failure.kind.value}")
-        self.answer(exchange, call.decision, reply)
+        reply = error_reply(failure.status, failure.detail, _code_of(failure))
+        if call.decision is None or call.decision.pool is None:
+            exchange.reply(reply)
+        else:
+            self.answer(exchange, call.decision, reply)
 
     def answer(self, exchange: Exchange, decision: Decision, reply: Reply) -> None:
         """Answer for a pool that was chosen, with the headers that say so."""
@@ -493,3 +586,16 @@ class Proxy:
             pool, rule = decision.pool.name.encode(), decision.rule.encode()
             lines = self._decision_lines[decision] = b"x-steplane-pool: %b\r\nx-steplane-route: %b\r\n" % (pool, rule)
         return lines
+
+
+def _code_of(failure: Failure) -> str:
+    """What a client's program is told of a failure."""
+    if failure.kind is FailureKind.ended:
+        return "step_budget_exceeded"
+    if failure.kind is FailureKind.deadline_exceeded:
+        return failure.kind.value
+    return f"upstream_{failure.kind.value}"
+
+
+def _alarm_failed(error: Exception) -> None:
+    log.error("alarm_failed", exc_info=error)

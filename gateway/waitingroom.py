@@ -21,9 +21,7 @@ log = structlog.get_logger("steplane.proxy")
 class WaitingRoom:
     """Who waits now, and for the room of which pool. `terms` are by the name of the pool."""
 
-    def __init__(
-        self, desk: Desk, router: Router, terms: Mapping[str, Terms], back_pressure: BackPressure
-    ) -> None:
+    def __init__(self, desk: Desk, router: Router, terms: Mapping[str, Terms], back_pressure: BackPressure) -> None:
         self._desk = desk
         self._back_pressure = back_pressure
         self._waiting: dict[Exchange, tuple[Call, Terms]] = {}

@@ -69,7 +69,19 @@ class DecisionTally:
 class Tally:
     """The counters of one gateway. All methods belong to one event loop."""
 
-    __slots__ = ("_ttft", "by_decision", "clients_left", "evicted", "quarantined", "refusals", "upstream_errors")
+    __slots__ = (
+        "_ttft",
+        "by_decision",
+        "clients_left",
+        "deadlines_exceeded",
+        "evicted",
+        "hedges",
+        "quarantined",
+        "refusals",
+        "retries",
+        "retry_budget_exhausted",
+        "upstream_errors",
+    )
 
     def __init__(self) -> None:
         self.by_decision: dict[Decision, DecisionTally] = {}
@@ -82,6 +94,15 @@ class Tally:
         `refused`."""
         self.evicted: Counter[tuple[str, str]] = Counter()
         """Running requests of a signature that tripped, by pool and by what came of it: `rerun`, `ended`, `refused`."""
+        self.retries: Counter[tuple[str, str]] = Counter()
+        """By the pool of the attempt before, and by the reason (gateway/retry/reason.py)."""
+        self.retry_budget_exhausted: Counter[str] = Counter()
+        """Retries and hedges that there were not for that reason, by pool."""
+        self.hedges: Counter[tuple[str, str]] = Counter()
+        """By pool and by what came of it: `sent`, and of those `won`, `lost`, `failed`, `took_over`; `no_replica` and
+        `over_share` were not sent."""
+        self.deadlines_exceeded: Counter[str] = Counter()
+        """By pool."""
         self.upstream_errors: Counter[tuple[str, str, str]] = Counter()
         """By pool, replica and kind."""
 

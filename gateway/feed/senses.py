@@ -19,6 +19,7 @@ from typing import Protocol
 import structlog
 
 from gateway.feed import records
+from gateway.feed.abort import FeedDoor
 from gateway.feed.attribution import Attribution, Observer
 from gateway.feed.itl import Attempt, ReplicaItl
 from gateway.feed.reach import Reach
@@ -150,6 +151,11 @@ class Senses:
         sensed = self._sensed.get(replica)
         return -math.inf if sensed is None else sensed.advanced_s
 
+    def feed_of(self, replica: str) -> FeedDoor | None:
+        """How a replica's step feed is asked for things; None where none speaks now."""
+        sensed = self._sensed.get(replica)
+        return None if sensed is None else sensed.door()
+
     def status(self) -> list[SourceStatus]:
         """Which source each replica has."""
         now = self._clock()
@@ -214,6 +220,12 @@ class _Sensed:
         for task in self._tasks:
             task.cancel()
         return self._tasks
+
+    def door(self) -> FeedDoor | None:
+        url = self.target.feed_url
+        if url is None or self._feed is None or not self._feed.connected:
+            return None
+        return FeedDoor(url, self.target.headers)
 
     def tick(self, now: float) -> None:
         """Once a second."""

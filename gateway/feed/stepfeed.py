@@ -144,9 +144,12 @@ class StepFeed:
 
     async def _listen(self) -> None:
         """One connection, to its end."""
-        headers = {"authorization": f"Bearer {self._target.token}"} if self._target.token else {}
         async with self._session.get(
-            self._url + "/steps", params=self._query(), headers=headers, timeout=self._timeout, allow_redirects=False
+            self._url + "/steps",
+            params=self._query(),
+            headers=self._target.headers,
+            timeout=self._timeout,
+            allow_redirects=False,
         ) as response:
             if response.status != 200:
                 raise _NoFeedError(_refusal(response.status))

@@ -45,6 +45,11 @@ class Target:
         return f"http://{host}:{port}"
 
     @property
+    def headers(self) -> dict[str, str]:
+        """What its step feed wants to be shown."""
+        return {"authorization": f"Bearer {self.token}"} if self.token else {}
+
+    @property
     def least_own_us(self) -> float | None:
         """Steps in which no request took as much need no line of their own; None: no step does."""
         return None if self.budget_us is None else self.budget_us * _WORTH_A_LINE

@@ -104,6 +104,7 @@ class Exchange:
     _parts: list[bytes] | None = None
     _attempt_lines = b""
     _attempt_body = b""
+    _head_lines: bytes | None = None
     _body_given = False
     _body_ended = False
     _pending: Pending | None = None
@@ -135,11 +136,18 @@ class Exchange:
     # --- what the handler may do
 
     def forward(
-        self, upstream: Upstream, *, headers: bytes = b"", body: bytes | None = None, response_lines: bytes = b""
+        self,
+        upstream: Upstream,
+        *,
+        headers: bytes = b"",
+        body: bytes | None = None,
+        response_lines: bytes = b"",
+        head_lines: bytes | None = None,
     ) -> None:
         """Send the request to `upstream`.
 
         headers:        extra request header lines, each ended by CRLF.
+        head_lines:     sent instead of the head's own lines.
         body:           sent instead of the buffered body; ignored for a body that is streamed through.
         response_lines: extra response header lines for the client, each ended by CRLF.
         """
@@ -148,6 +156,7 @@ class Exchange:
         self.response_lines = response_lines
         self._attempt_lines = headers
         self._attempt_body = self.body if body is None else body
+        self._head_lines = head_lines
         connection = upstream.take(self.client.clock.at)
         if connection is not None:
             self.attach(connection)
@@ -200,6 +209,27 @@ class Exchange:
         self.bytes_out += len(self._held)
         self.client.transport.write(self._held)
         self.finish()
+
+    def adopt(self, connection: UpstreamConnection, response_lines: bytes) -> None:
+        """Go on with another connection than ours, which is closed: on that one the request was written, too."""
+        self._drop_connection()
+        self.connection = connection
+        self.state = State.upstream
+        self.response_lines = response_lines
+        connection.serve(self)
+
+    def take_pending(self, other: Exchange) -> None:
+        """Wait for the connection that another exchange of our client waits for, and tells us of; send what that would.
+
+        Ours is closed.
+        """
+        self._drop_connection()
+        self._pending = other._pending
+        self._attempt_lines, self._attempt_body = other._attempt_lines, other._attempt_body
+        self._head_lines = other._head_lines
+        self.response_lines = other.response_lines
+        self.state = State.connecting
+        self.client.deadline = _NEVER
 
     # --- what the upstream side calls
 
@@ -373,7 +403,7 @@ class Exchange:
         return b"%b %b HTTP/1.1\r\n%b%b%b%b\r\n%b" % (
             head.method,
             head.target,
-            head.lines,
+            head.lines if self._head_lines is None else self._head_lines,
             client.trail_lines,
             self._attempt_lines,
             framing,

@@ -56,4 +56,11 @@ _REPEATABLE = frozenset(
         FailureKind.closed_early,
     )
 )
-_TIMED_OUT = frozenset((FailureKind.connect_timeout, FailureKind.first_byte_timeout, FailureKind.idle_timeout))
+_TIMED_OUT = frozenset(
+    (
+        FailureKind.connect_timeout,
+        FailureKind.first_byte_timeout,
+        FailureKind.idle_timeout,
+        FailureKind.deadline_exceeded,
+    )
+)

@@ -80,7 +80,6 @@ class Racer(Exchange):
                 connection.resume()
             return
         self._promoted = True
-        first.response_lines = self.response_lines
         first.take_pending(self)
 
     def attach(self, connection: UpstreamConnection) -> None:
