@@ -259,7 +259,7 @@ class CapabilitiesConfig(Part):
     from_server: bool = False
 
     def capabilities(self) -> Capabilities | None:
-        """As they are configured; None: everything."""
+        """As they are configured; None: everything, and that will not change."""
         found = Capabilities(
             self.grammar,
             self.logprobs,
@@ -268,7 +268,7 @@ class CapabilitiesConfig(Part):
             None if self.models is None else frozenset(self.models),
             frozenset(self.lora),
         )
-        return None if found == Capabilities() else found
+        return None if found == Capabilities() and not self.from_server else found
 
 
 class LoadsConfig(Part):

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 def build_classifier(config: "Config") -> Classifier:
     """The classifier of a checked configuration."""
     part = config.hookcost
-    return Classifier(_model(part, config.folder), policy_from(part.refuse), _backends(config))
+    model = _model(part, config.folder)
+    backends = _backends(config)
+    if any(pool.capabilities.from_server for pool in config.pools.values()):
+        priced = {name for name, _ in backends}
+        backends += tuple([(name, None) for name in model.backends if name not in priced])
+    return Classifier(model, policy_from(part.refuse), backends)
 
 
 def check_classifier(config: "Config", folder: Path, document: Document) -> list[Problem]:
