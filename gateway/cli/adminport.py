@@ -19,8 +19,9 @@ _JSON = {"content-type": "application/json"}
 class AdminPort:
     """A client of one admin port."""
 
-    def __init__(self, url: str) -> None:
-        """Raises CliError for what is no URL."""
+    def __init__(self, url: str, timeout_s: float = _TIMEOUT_S) -> None:
+        """`timeout_s`: for an answer. Raises CliError for what is no URL."""
+        self._timeout_s = timeout_s
         self.url = url.rstrip("/") if "://" in url else f"http://{url.rstrip('/')}"
         try:
             parsed = httpx.URL(self.url)
@@ -41,12 +42,12 @@ class AdminPort:
         hint = "is the gateway running, and is this its `admin.listen`? --admin URL names another"
         try:
             # Not through a proxy: this is the machine itself, or one on the same network.
-            with httpx.Client(base_url=self.url, timeout=_TIMEOUT_S, trust_env=False) as client:
+            with httpx.Client(base_url=self.url, timeout=self._timeout_s, trust_env=False) as client:
                 reply = client.request(method, path, params=query, content=body, headers=_JSON)
         except httpx.ConnectError:
             raise CliError(f"nothing answers at {self.url}: {hint}") from None
         except httpx.TimeoutException:
-            raise CliError(f"{self.url} did not answer within {_TIMEOUT_S:g} s") from None
+            raise CliError(f"{self.url} did not answer within {self._timeout_s:g} s") from None
         except httpx.HTTPError as error:
             raise CliError(f"{self.url} broke off: {error or type(error).__name__}; {hint}") from None
         try:

@@ -46,11 +46,40 @@ def up(port: Port = 8080, admin_port: AdminPort = 8081) -> None:
 
 
 @app.command()
-def serve(config: ConfigFile) -> None:
-    """Run the gateway in front of replicas that already run."""
+def serve(
+    config: ConfigFile,
+    workers: Annotated[
+        str | None,
+        typer.Option(metavar="N|auto", help="Processes that serve clients; auto: one on each core."),
+    ] = None,
+) -> None:
+    """Run the gateway in front of replicas that already run.
+
+    SIGTERM ends it in good order, and once more at once. SIGUSR2 renews several workers without losing a request.
+    """
     from gateway.cli.serve import run
 
-    run(config)
+    run(config, workers)
+
+
+@app.command(hidden=True)
+def worker(channel: Annotated[int, typer.Option(help="Descriptor of the channel to the supervisor.")]) -> None:
+    """Be one of the processes of `serve --workers N`, which starts them itself."""
+    from gateway.cli.worker import run
+
+    run(channel)
+
+
+@app.command()
+def restart(
+    admin: Annotated[
+        str, typer.Option("--admin", metavar="URL", envvar="STEPLANE_ADMIN", help="Admin port of the gateway.")
+    ] = DEFAULT_ADMIN,
+) -> None:
+    """Have all workers of a running gateway renewed: new code, new configuration, no request lost."""
+    from gateway.cli.restart import run
+
+    run(admin)
 
 
 @app.command()

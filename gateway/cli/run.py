@@ -62,7 +62,7 @@ async def running(config: Config, stop: Stop, hint: str) -> AsyncIterator[Gatewa
         await gateway.start()
     except OSError as error:
         raise CliError(f"can't listen: {error.strerror or error}; {hint}") from None
-    _settle_garbage_collector()
+    settle_garbage_collector()
     try:
         yield gateway
         await unless(stop.at_once, gateway.drain())
@@ -70,7 +70,7 @@ async def running(config: Config, stop: Stop, hint: str) -> AsyncIterator[Gatewa
         await gateway.close()
 
 
-def _settle_garbage_collector() -> None:
+def settle_garbage_collector() -> None:
     """Keep full collections off what start-up made: one of its 60,000 objects stalls every stream for 30 ms.
 
     Exchanges leave no cycles behind, so collections have little to find and may be rare.

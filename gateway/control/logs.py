@@ -10,6 +10,7 @@ def configure_logs() -> None:
     """Set up structlog for this process; called once, by the command that runs the gateway."""
     renderer: Processor = structlog.processors.JSONRenderer()
     shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),

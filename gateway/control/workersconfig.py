@@ -5,14 +5,14 @@ from typing import Literal
 
 from gateway.control.validation import custom_error
 
-_MOST = 256
+MOST_WORKERS = 256
 
 
 def checked_workers(value: object) -> object:
     """For pydantic: the value as it is. Raises where it is neither a sensible number nor `auto`."""
-    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST):
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_WORKERS):
         return value
-    raise custom_error(f"a whole number from 1 to {_MOST}, or auto")
+    raise custom_error(f"a whole number from 1 to {MOST_WORKERS}, or auto")
 
 
 def worker_count(workers: int | Literal["auto"]) -> int:

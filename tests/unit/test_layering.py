@@ -29,7 +29,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = (
     ROOMS
     | {module: frozenset(ROOMS) | _ASSEMBLY for module in _ASSEMBLY}
     | {
-        "gateway.cli": frozenset(ROOMS) | _ASSEMBLY,
+        "gateway.workers": frozenset(ROOMS) | _ASSEMBLY,
+        "gateway.cli": frozenset(ROOMS) | _ASSEMBLY | {"gateway.workers"},
         "gateway": frozenset(),
         "replica": frozenset(),
         "loadtest": frozenset({"replica"}),

@@ -1,0 +1,23 @@
+"""`steplane worker`: one of the processes that `steplane serve --workers N` starts; nothing for people."""
+
+import socket
+
+import uvloop
+
+from gateway.cli.failure import CliError
+from gateway.cli.run import settle_garbage_collector
+from gateway.control.logs import configure_logs
+from gateway.workers.worker import WorkerError, work
+
+
+def run(channel: int) -> None:
+    """Be a worker until the end. Raises CliError where it can't begin."""
+    configure_logs()
+    try:
+        end = socket.socket(fileno=channel)
+    except OSError:
+        raise CliError("a worker is started by `steplane serve --workers N`, not by hand") from None
+    try:
+        uvloop.run(work(end, settle_garbage_collector))
+    except (OSError, WorkerError) as error:
+        raise CliError(f"worker: {error}") from None

@@ -1,0 +1,105 @@
+"""What a supervisor and a worker tell each other over their channel. Data alone."""
+
+from typing import Any
+
+import msgspec
+
+# Beside a type, `tag` says on the wire what it is; a supervisor may be older than its workers and the other way round.
+PROTOCOL = 1
+"""Of this file and of what state/frames.py says: whoever speaks another must not work together."""
+
+Slots = list[int]
+
+
+class Hello(msgspec.Struct, tag=True, frozen=True):
+    """To a worker, first of all: who it is, and its configuration.
+
+    slot:     its place, from 0; `sockets` has for each place the listener's number in the configuration and a
+              descriptor that the worker has inherited.
+    document: the configuration as plain data. file, files, folder: where it was read.
+    admin, books: paths of Unix sockets, see `Seat`.
+    shares:   see `Shares`.
+    """
+
+    protocol: int
+    slot: int
+    sockets: dict[int, list[tuple[int, int]]]
+    document: Any
+    file: str
+    files: list[str]
+    folder: str
+    admin: str
+    books: str
+    shares: dict[str, float]
+
+
+class Accept(msgspec.Struct, tag=True, frozen=True):
+    """To a worker: take clients from the sockets of these places, and from no others."""
+
+    slots: Slots
+
+
+class Drain(msgspec.Struct, tag=True, frozen=True):
+    """To a worker: end in good order. `handed_over`: others take the clients that come meanwhile."""
+
+    handed_over: bool
+
+
+class Shares(msgspec.Struct, tag=True, frozen=True):
+    """To a worker: the part of each pool's step budget and caps that is its own, by pool."""
+
+    parts: dict[str, float]
+
+
+class AskSamples(msgspec.Struct, tag=True, frozen=True):
+    """To a worker: what are your metrics?"""
+
+    number: int
+
+
+class Ready(msgspec.Struct, tag=True, frozen=True):
+    """Of a worker: it runs, and knows how its replicas are."""
+
+
+class Accepting(msgspec.Struct, tag=True, frozen=True):
+    """Of a worker: it does as `Accept` said."""
+
+    slots: Slots
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """Of one pool in one worker. part: in force there. held: of the whole budget, booked now. waiting: requests."""
+
+    part: float
+    held: float
+    waiting: int
+
+
+class Demands(msgspec.Struct, tag=True, frozen=True):
+    """Of a worker: what it holds and wants, by pool; told when it has changed."""
+
+    pools: dict[str, Demand]
+
+
+class Family(msgspec.Struct, array_like=True, frozen=True):
+    """One metric: name, text, type, and its samples, each with name, labels and value."""
+
+    name: str
+    documentation: str
+    type: str
+    samples: list[tuple[str, dict[str, str], float]]
+
+
+class Samples(msgspec.Struct, tag=True, frozen=True):
+    """Of a worker: its metrics. `number`: of the question, 0 for the last ones before its end."""
+
+    number: int
+    families: list[Family]
+
+
+class EndAsked(msgspec.Struct, tag=True, frozen=True):
+    """Of a worker: somebody has asked it for the end of all, by its admin port."""
+
+
+ToWorker = Hello | Accept | Drain | Shares | AskSamples
+OfWorker = Ready | Accepting | Demands | Samples | EndAsked

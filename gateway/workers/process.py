@@ -1,0 +1,182 @@
+"""One worker, as its supervisor sees it: a process, a channel, and what the worker has said last."""
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import structlog
+
+from gateway.workers.channel import Channel, open_channel
+from gateway.workers.messages import (
+    Accept,
+    Accepting,
+    AskSamples,
+    Demand,
+    Demands,
+    Drain,
+    EndAsked,
+    Family,
+    Hello,
+    OfWorker,
+    Ready,
+    Samples,
+    Shares,
+    Slots,
+)
+
+# -P: a folder named `gateway` where the user stands must not be taken for ours.
+_COMMAND = (sys.executable, "-P", "-m", "gateway.cli", "worker", "--channel")
+
+_log = structlog.get_logger("steplane.supervisor")
+_keys = count(1)
+
+
+class WorkerProcess:
+    """A process from its start to its end. `key` is its alone, among all that this supervisor has had.
+
+    slot, generation: its place, and how many times all were renewed before it.
+    began_s:   when its process was started, by the loop's clock.
+    ready:     it runs and knows how its replicas are.
+    kept:      its generation is the one that counts, so that it is to be started again if it dies.
+    leaving:   it was told to end.
+    ended:     the process is gone, and all that it said was heard; `returncode` then says how.
+    end_asked: somebody has asked it for the end of all.
+    accepts:   slots that it was told to take clients from; `accepting`: those that it said it does.
+    """
+
+    def __init__(self, slot: int, generation: int, folder: Path, on_change: Callable[["WorkerProcess"], None]) -> None:
+        """folder: where its admin port gets its Unix socket. on_change: called when it has said something, or ended."""
+        self.key = next(_keys)
+        self.slot = slot
+        self.generation = generation
+        self.admin = folder / f"worker-{self.key}"
+        self.began_s = 0.0
+        self.pid = 0
+        self.returncode: int | None = None
+        self.ready = False
+        self.ended = False
+        self.kept = False
+        self.leaving = False
+        self.end_asked = False
+        self.accepts: Slots = []
+        self.accepting: Slots = []
+        self.granted: dict[str, float] = {}
+        self.demands: dict[str, Demand] = {}
+        self.samples: list[Family] | None = None
+        self._on_change = on_change
+        self._channel: Channel[OfWorker] | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._questions = count(1)
+        self._asked: dict[int, asyncio.Future[list[Family]]] = {}
+        self._living: asyncio.Task[None] | None = None
+
+    async def start(self, hello: Hello) -> None:
+        """Start the process. Raises OSError."""
+        ours, its = socket.socketpair()
+        descriptors = [descriptor for slot in hello.sockets.values() for _, descriptor in slot]
+        try:
+            with its:
+                self._process = await asyncio.create_subprocess_exec(
+                    *_COMMAND,
+                    str(its.fileno()),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    pass_fds=(its.fileno(), *descriptors),
+                    # A Ctrl-C in the terminal is for us alone.
+                    start_new_session=True,
+                )
+        except BaseException:
+            ours.close()
+            raise
+        self.began_s = asyncio.get_running_loop().time()
+        self.pid = self._process.pid
+        self.granted = dict(hello.shares)
+        self._channel = await open_channel(ours, OfWorker)
+        self._channel.send(hello)
+        self._living = asyncio.create_task(self._live(self._process, self._channel), name=f"worker {self.pid}")
+
+    async def ask_samples(self, timeout_s: float) -> list[Family] | None:
+        """Its metrics as they are now; None if it doesn't answer in time."""
+        if self._channel is None or self.ended:
+            return None
+        number = next(self._questions)
+        answer: asyncio.Future[list[Family]] = asyncio.get_running_loop().create_future()
+        self._asked[number] = answer
+        self._channel.send(AskSamples(number))
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await answer
+        except TimeoutError:
+            return None
+        finally:
+            self._asked.pop(number, None)
+
+    def accept(self, slots: Slots) -> None:
+        """Have it take clients from these slots."""
+        if slots != self.accepts and self._channel is not None:
+            self.accepts = slots
+            self._channel.send(Accept(slots))
+
+    def grant(self, parts: dict[str, float]) -> None:
+        """Tell it its part of each pool's budget."""
+        if self._channel is not None and any(self.granted.get(pool) != part for pool, part in parts.items()):
+            self.granted |= parts
+            self._channel.send(Shares(parts))
+
+    def drain(self, *, handed_over: bool) -> None:
+        """Have it end in good order."""
+        self.leaving = True
+        if self._channel is not None:
+            self._channel.send(Drain(handed_over))
+
+    def kill(self) -> None:
+        """End it now."""
+        self.leaving = True
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+    def terminate(self) -> None:
+        """Have it end in good order by a signal, so that it counts as one that died."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.terminate()
+
+    @property
+    def epitaph(self) -> str:
+        """How it ended."""
+        code = self.returncode or 0
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+    async def _live(self, process: asyncio.subprocess.Process, channel: Channel[OfWorker]) -> None:
+        try:
+            while (message := await channel.receive()) is not None:
+                self._hear(message)
+                self._on_change(self)
+        except Exception:
+            # What we can't understand we can't supervise.
+            _log.exception("a worker said what nobody understands; it is ended", pid=self.pid)
+            self.kill()
+        self.returncode = await process.wait()
+        channel.close()
+        for answer in self._asked.values():
+            answer.cancel()
+        self.ended = True
+        self._on_change(self)
+
+    def _hear(self, message: OfWorker) -> None:
+        match message:
+            case Ready():
+                self.ready = True
+            case Accepting(slots):
+                self.accepting = slots
+            case Demands(pools):
+                self.demands = pools
+            case EndAsked():
+                self.end_asked = True
+            case Samples(number, families):
+                self.samples = families
+                answer = self._asked.get(number)
+                if answer is not None and not answer.done():
+                    answer.set_result(families)

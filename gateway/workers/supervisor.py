@@ -1,0 +1,363 @@
+"""The supervisor: starts the workers of a gateway, watches them, renews them, and has an end of all of them.
+
+A worker that dies is started again, for ever, with pauses that grow while it doesn't last. Renewing starts a new
+generation beside the old one and lets the old go only when all of the new are ready. Carries no request, and does
+nothing while nothing happens.
+"""
+
+import asyncio
+import os
+import random
+import tempfile
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from gateway.control.config import Config, check_config
+from gateway.control.document import Document
+from gateway.control.includes import read_with_includes
+from gateway.control.problem import ConfigError
+from gateway.control.workersconfig import worker_count
+from gateway.state.backoff import Backoff
+from gateway.state.booksserver import BooksServer
+from gateway.workers.assignment import assign
+from gateway.workers.lending import is_bounded
+from gateway.workers.listeners import Listeners
+from gateway.workers.messages import PROTOCOL, Hello
+from gateway.workers.process import WorkerProcess
+from gateway.workers.shares import Holding, divide, first_part
+
+_PAUSE_S = (0.1, 30.0)
+"""Before a worker is started again: the first, doubled each time, and the longest."""
+_STEADY_S = 60.0
+"""A worker that ran for so long begins again with the shortest pause."""
+_READY_WITHIN_S = 120.0
+_OVERTIME_S = 10.0
+"""After its time to drain a worker that is still there is killed."""
+
+_log = structlog.get_logger("steplane.supervisor")
+
+
+class NotRenewedError(Exception):
+    """Workers that were not renewed; the old ones go on. Says why."""
+
+
+class NotStartedError(Exception):
+    """Workers that did not come up at the start."""
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A configuration, and the plain data that it was made of, which the workers make theirs of."""
+
+    path: Path
+    document: Document
+    config: Config
+    count: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.count = worker_count(self.config.workers)
+
+
+def load(path: Path, workers: int | None = None) -> Loaded:
+    """Read and check a configuration file. `workers`: in place of its own. Raises ConfigError."""
+    document = read_with_includes(path, os.environ)
+    loaded = Loaded(path, document, check_config(document, path.parent))
+    if workers is not None:
+        loaded.count = workers
+    return loaded
+
+
+class Supervisor:
+    """See the module. All of it belongs to one event loop.
+
+    generation: how many times all workers were started, of those that have the clients. restarts: of single ones.
+    workers:    all whose processes are there, by key.
+    on_retired: called with a worker that has ended, when all that it said was heard.
+    on_end_asked: called when somebody asks for the end of all.
+    """
+
+    def __init__(self, loaded: Loaded, workers: int | None = None) -> None:
+        """`workers`: their number, in place of the configuration's, also of those that are read later."""
+        self.loaded = loaded
+        self.generation = 0
+        self.restarts = 0
+        self.draining = False
+        self.renewing = False
+        self.workers: dict[int, WorkerProcess] = {}
+        self.on_retired: Callable[[WorkerProcess], None] = _nobody
+        self.on_end_asked: Callable[[], None] = _nothing
+        self._workers_wanted = workers
+        self._folder = tempfile.TemporaryDirectory(prefix="steplane-")
+        self._books = BooksServer()
+        self._listeners: Listeners | None = None
+        self._pauses: dict[int, Backoff] = {}
+        self._changed = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # --- the whole life
+
+    async def start(self) -> None:
+        """Bind the ports and start the first workers; returns when all are ready. Raises OSError, NotStartedError."""
+        self._listeners = Listeners(self.loaded.config.listen, self.loaded.count)
+        await self._books.start(self._books_path)
+        first = await self._start_generation(self.loaded)
+        if not await self._came_up(first):
+            raise NotStartedError("a worker did not come up; what it said stands above")
+        self._keep(first)
+        await self._all_accept(first)
+
+    @property
+    def places(self) -> list[str]:
+        """Where clients connect, as a client would write it."""
+        assert self._listeners is not None
+        places = zip(self._listeners.places, self.loaded.config.listen, strict=True)
+        return [config.model_copy(update={"address": address}).url for address, config in places]
+
+    @property
+    def current(self) -> list[WorkerProcess]:
+        """The workers that have the clients, or will have them when they are ready."""
+        return [worker for worker in self.workers.values() if worker.kept and not worker.leaving]
+
+    async def drain(self) -> None:
+        """Have all end in good order; returns when they have."""
+        self.draining = True
+        for worker in self.workers.values():
+            if not worker.leaving:
+                worker.drain(handed_over=False)
+                self._see_off(worker, self.loaded.config.timeouts.drain_delay_s)
+        while self.workers:
+            await self._changed.wait()
+
+    async def close(self) -> None:
+        """End everything now."""
+        self.draining = True
+        for worker in self.workers.values():
+            worker.kill()
+        while self.workers:
+            await self._changed.wait()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._books.close()
+        if self._listeners is not None:
+            self._listeners.close()
+        self._folder.cleanup()
+
+    async def renew(self) -> None:
+        """New workers, of the code and the configuration that are there now, in place of the old ones.
+
+        Returns when the new ones have the clients; the old ones finish what runs. Raises NotRenewedError.
+        """
+        if self.draining:
+            raise NotRenewedError("the gateway is on its way out")
+        if self.renewing:
+            raise NotRenewedError("the workers are being renewed already")
+        self.renewing = True
+        try:
+            await self._renew()
+        finally:
+            self.renewing = False
+
+    async def _renew(self) -> None:
+        assert self._listeners is not None
+        loaded = await asyncio.to_thread(self._read_again)
+        try:
+            self._listeners.grow(loaded.count)
+            new = await self._start_generation(loaded)
+        except OSError as error:
+            raise NotRenewedError(f"new workers can't be started: {error}") from None
+        if not await self._came_up(new) or self.draining:
+            for worker in new:
+                worker.kill()
+            raise NotRenewedError("a new worker did not come up; what it said stands in the log")
+        old = self.current
+        self.loaded = loaded
+        self._keep(new)
+        # Only when the new ones listen may the old ones stop: then there is no moment without.
+        await self._all_accept(new)
+        for worker in old:
+            worker.drain(handed_over=True)
+            self._see_off(worker, 0.0)
+        _log.info("workers renewed", generation=self.generation, workers=len(new))
+
+    def _read_again(self) -> Loaded:
+        try:
+            loaded = load(self.loaded.path, self._workers_wanted)
+        except ConfigError as error:
+            raise NotRenewedError(f"the configuration has problems: {error}") from None
+        before, after = self.loaded.config, loaded.config
+        for name in ("listen", "admin", "state"):
+            if getattr(before, name) != getattr(after, name):
+                raise NotRenewedError(f"`{name}` has changed, for which all must be stopped and started")
+        return loaded
+
+    # --- generations and single workers
+
+    async def _start_generation(self, loaded: Loaded) -> list[WorkerProcess]:
+        return [await self._start_worker(slot, loaded, self.generation + 1) for slot in range(loaded.count)]
+
+    async def _came_up(self, workers: Sequence[WorkerProcess]) -> bool:
+        """Whether all become ready in time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_READY_WITHIN_S):
+                while not all(worker.ready for worker in workers):
+                    if any(worker.ended for worker in workers):
+                        return False
+                    await self._changed.wait()
+        return all(worker.ready and not worker.ended for worker in workers)
+
+    def _keep(self, workers: Sequence[WorkerProcess]) -> None:
+        """Their generation is the one that counts: clients are theirs, and whoever of them dies is started again."""
+        self.generation += 1
+        for worker in workers:
+            worker.kept = True
+        self._assign()
+
+    async def _all_accept(self, workers: Sequence[WorkerProcess]) -> None:
+        while any(worker.accepting != worker.accepts and not worker.ended for worker in workers):
+            await self._changed.wait()
+
+    async def _start_worker(self, slot: int, loaded: Loaded, generation: int) -> WorkerProcess:
+        assert self._listeners is not None
+        worker = WorkerProcess(slot, generation, Path(self._folder.name), self._heard)
+        document = loaded.document
+        hello = Hello(
+            protocol=PROTOCOL,
+            slot=slot,
+            sockets={
+                number: [(listener, sock.fileno()) for listener, sock in sockets]
+                for number, sockets in enumerate(self._listeners.slots)
+            },
+            document=document.data,
+            file=document.file,
+            files=list(document.files),
+            folder=str(loaded.config.folder),
+            admin=str(worker.admin),
+            books=str(self._books_path),
+            shares={
+                pool: first_part(self._holdings(pool))
+                for pool, config in loaded.config.pools.items()
+                if is_bounded(config)
+            },
+        )
+        await worker.start(hello)
+        self.workers[worker.key] = worker
+        _log.info("worker started", slot=slot, pid=worker.pid, generation=generation)
+        return worker
+
+    def _heard(self, worker: WorkerProcess) -> None:
+        """A worker has said something, or ended."""
+        if worker.ended:
+            self._retired(worker)
+        self._share()
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+        if worker.end_asked and not self.draining:
+            self.on_end_asked()
+
+    def _retired(self, worker: WorkerProcess) -> None:
+        del self.workers[worker.key]
+        self.on_retired(worker)
+        if worker.leaving or self.draining or not worker.kept:
+            if worker.returncode:
+                _log.warning("worker ended", slot=worker.slot, pid=worker.pid, how=worker.epitaph)
+            return
+        self._assign()
+        pauses = self._pauses.setdefault(worker.slot, Backoff(*_PAUSE_S, random.Random()))
+        if asyncio.get_running_loop().time() - worker.began_s > _STEADY_S:
+            pauses.reset()
+        pause_s = pauses.next_pause_s()
+        _log.error("worker died", slot=worker.slot, pid=worker.pid, how=worker.epitaph, restart_in_s=round(pause_s, 3))
+        self._spawn(self._replace(worker.slot, pause_s))
+
+    async def _replace(self, slot: int, pause_s: float) -> None:
+        while True:
+            await asyncio.sleep(pause_s)
+            # Meanwhile all may have been renewed.
+            if self.draining or slot >= self.loaded.count or any(worker.slot == slot for worker in self.current):
+                return
+            self.restarts += 1
+            try:
+                worker = await self._start_worker(slot, self.loaded, self.generation)
+            except OSError as error:
+                pause_s = self._pauses[slot].next_pause_s()
+                _log.error("worker can't be started", slot=slot, why=str(error), again_in_s=round(pause_s, 3))
+                continue
+            worker.kept = True
+            if not await self._came_up([worker]) and not worker.ended:
+                worker.terminate()
+            self._assign()
+            return
+
+    def _see_off(self, worker: WorkerProcess, more_s: float) -> None:
+        """Kill it if it is still there when its time is over."""
+        deadline_s = more_s + self.loaded.config.timeouts.drain_s + _OVERTIME_S
+
+        async def wait() -> None:
+            try:
+                async with asyncio.timeout(deadline_s):
+                    while not worker.ended:
+                        await self._changed.wait()
+            except TimeoutError:
+                _log.error("worker does not end; it is killed", slot=worker.slot, pid=worker.pid)
+                worker.kill()
+
+        self._spawn(wait())
+
+    # --- what they share
+
+    def _assign(self) -> None:
+        assert self._listeners is not None
+        owners: dict[int, WorkerProcess] = {}
+        for worker in self.current:
+            # The later of two of one slot is of the later generation.
+            if worker.ready and not worker.ended:
+                owners[worker.slot] = worker
+        assigned = assign(len(self._listeners.slots), [(slot, worker.key) for slot, worker in owners.items()])
+        for worker in owners.values():
+            worker.accept(assigned[worker.key])
+
+    def _holdings(self, pool: str) -> dict[int, Holding]:
+        holdings = {}
+        for key, worker in self.workers.items():
+            granted = worker.granted.get(pool, 0.0)
+            demand = worker.demands.get(pool)
+            holdings[key] = Holding(
+                granted=granted,
+                part=granted if demand is None else demand.part,
+                held=0.0 if demand is None else demand.held,
+                waiting=0 if demand is None else demand.waiting,
+                leaving=worker.leaving,
+            )
+        return holdings
+
+    def _share(self) -> None:
+        granted: dict[int, dict[str, float]] = {}
+        for pool, config in self.loaded.config.pools.items():
+            if is_bounded(config):
+                for key, part in divide(self._holdings(pool)).items():
+                    granted.setdefault(key, {})[pool] = part
+        for key, parts in granted.items():
+            self.workers[key].grant(parts)
+
+    @property
+    def _books_path(self) -> Path:
+        return Path(self._folder.name) / "books"
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _nobody(worker: WorkerProcess) -> None:
+    """Nobody wants to know."""
+
+
+def _nothing() -> None:
+    """Nobody can end us."""

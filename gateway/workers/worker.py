@@ -1,0 +1,161 @@
+"""A worker: one gateway that takes its clients, and its orders, from a supervisor.
+
+The only module in here that knows the gateway. It ends in good order when it is told to, when it gets SIGTERM, and when
+its supervisor is gone.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from gateway.app import Gateway
+from gateway.control.config import check_config
+from gateway.control.document import Document
+from gateway.control.problem import ConfigError
+from gateway.seat import Seat
+from gateway.workers.channel import Channel, open_channel
+from gateway.workers.lending import Lending
+from gateway.workers.messages import (
+    PROTOCOL,
+    Accept,
+    Accepting,
+    AskSamples,
+    Demands,
+    Drain,
+    Hello,
+    Ready,
+    Samples,
+    Shares,
+    ToWorker,
+)
+from gateway.workers.samples import collect
+
+_KNOWN_WITHIN_S = 5.0
+"""Replicas that say nothing for longer keep it from its clients no more."""
+_LEND_EVERY_S = 1.0
+
+_log = structlog.get_logger("steplane.worker")
+
+
+class WorkerError(Exception):
+    """A worker that can't begin."""
+
+
+async def work(channel_end: socket.socket, started: Callable[[], None]) -> None:
+    """Be a worker until the end. `started`: called when all is made that lasts. Raises WorkerError or OSError."""
+    channel: Channel[ToWorker] = await open_channel(channel_end, ToWorker)
+    hello = await channel.receive()
+    if not isinstance(hello, Hello):
+        raise WorkerError("a worker is started by `steplane serve --workers N`, not by hand")
+    if hello.protocol != PROTOCOL:
+        raise WorkerError("the supervisor is of another version of Steplane: stop it and start it again")
+    structlog.contextvars.bind_contextvars(worker=hello.slot)
+    worker = _Worker(hello, channel)
+    await worker.run(started)
+
+
+class _Worker:
+    def __init__(self, hello: Hello, channel: Channel[ToWorker]) -> None:
+        document = Document(hello.file, hello.document, {}, {}, files=tuple(hello.files))
+        try:
+            config = check_config(document, Path(hello.folder))
+        except ConfigError as error:
+            raise WorkerError(f"the supervisor's configuration can't be used here: {error}") from None
+        self._hello = hello
+        self._channel = channel
+        self._gateway = Gateway(config, Seat(Path(hello.admin), Path(hello.books)))
+        self._lending = Lending(hello.shares)
+        self._taken: dict[int, list[socket.socket]] = {}
+        """Sockets that clients are taken from, by slot."""
+        self._handed_over: bool | None = None
+        """None: it was not told to end."""
+        self._told = asyncio.Event()
+
+    async def run(self, started: Callable[[], None]) -> None:
+        """Serve, and end."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._end, False)
+        await self._gateway.start()
+        started()
+        tasks = [
+            asyncio.create_task(self._obey(), name="orders"),
+            asyncio.create_task(self._get_ready(), name="getting ready"),
+            asyncio.create_task(self._lend(), name="lending"),
+        ]
+        try:
+            await self._told.wait()
+            if self._handed_over:
+                await self._gateway.hand_over()
+            else:
+                await self._gateway.drain()
+            self._channel.send(Samples(0, collect(self._gateway.registry)))
+            await self._channel.flush()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._gateway.close()
+            self._channel.close()
+
+    def _end(self, handed_over: bool) -> None:
+        if self._handed_over is None:
+            self._handed_over = handed_over
+            self._told.set()
+
+    async def _get_ready(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_KNOWN_WITHIN_S):
+                await self._gateway.wait_all_probed()
+        self._channel.send(Ready())
+
+    async def _obey(self) -> None:
+        while (message := await self._channel.receive()) is not None:
+            match message:
+                case Accept(slots):
+                    await self._accept(slots)
+                case Drain(handed_over):
+                    self._end(handed_over)
+                case Shares(parts):
+                    self._lending.grant(parts)
+                    self._hold()
+                case AskSamples(number):
+                    self._channel.send(Samples(number, collect(self._gateway.registry)))
+                case Hello():
+                    pass
+        _log.warning("the supervisor is gone")
+        self._end(False)
+
+    async def _accept(self, slots: list[int]) -> None:
+        if self._handed_over is not None:
+            return
+        for slot in [slot for slot in self._taken if slot not in slots]:
+            for sock in self._taken.pop(slot):
+                self._gateway.leave_to_others(sock)
+        for slot in slots:
+            if slot in self._taken:
+                continue
+            # A copy, since who stops listening closes it.
+            pairs = [(at, socket.socket(fileno=os.dup(number))) for at, number in self._hello.sockets[slot]]
+            self._taken[slot] = [sock for _, sock in pairs]
+            for at, sock in pairs:
+                await self._gateway.accept(at, sock)
+        self._channel.send(Accepting(slots))
+
+    async def _lend(self) -> None:
+        self._hold()
+        while True:
+            await asyncio.sleep(_LEND_EVERY_S)
+            self._hold()
+
+    def _hold(self) -> None:
+        configs, pools = self._gateway.config.pools, self._gateway.router.pools
+        self._lending.hold(configs, pools)
+        news = self._lending.news(configs, pools)
+        if news is not None:
+            self._channel.send(Demands(news))
