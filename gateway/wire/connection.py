@@ -190,7 +190,7 @@ class UpstreamConnection:
     # --- the response
 
     def _read_head(self, exchange: Exchange, data: bytes) -> None:
-        """Read heads until a final one: interim responses (1xx) are for us."""
+        """Read heads until a final one; interim ones (1xx) go on to the client at once, but for 100, which is for us."""
         if self.last_read:
             data = self.last_read + data
         last = self._last_head
@@ -215,6 +215,9 @@ class UpstreamConnection:
             if head.status >= 200:
                 last.keep(data[:end], head)
                 break
+            self._reused = False  # the request has been read: a close from here on is no stale connection
+            if head.status > 100 and not exchange.head.http10:
+                exchange.client.transport.write(b"%b%b\r\n" % (status_line(head.status), head.lines))
             data = data[end:]
         self._respond(exchange, head, length, data, end)
 

@@ -166,9 +166,16 @@ class Peer:
 class Client(Peer):
     """A client of the gateway."""
 
+    interim: tuple[Message, ...] = ()
+    """What came before the last response."""
+
     async def response(self, to: bytes = b"GET") -> Message:
+        """The next final response."""
+        self.interim = ()
         async with asyncio.timeout(PATIENCE_S):
-            return await read_message(self.reader, to=to)
+            while (message := await read_message(self.reader, to=to)).status < 200:
+                self.interim = (*self.interim, message)
+        return message
 
     async def head(self) -> Message:
         async with asyncio.timeout(PATIENCE_S):
