@@ -7,6 +7,7 @@ spoken on them, TLS included, begins when one has won.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Sequence
 from typing import Final
@@ -22,7 +23,8 @@ async def connect_first(addresses: Sequence[Address]) -> tuple[Address, socket.s
         return addresses[0], await _connect(addresses[0])
     waiting = list(addresses)
     running: dict[asyncio.Task[socket.socket], Address] = {}
-    errors: list[OSError] = []
+    first_errno = 0
+    reasons: list[str] = []
     loop = asyncio.get_running_loop()
     try:
         while waiting or running:
@@ -38,14 +40,13 @@ async def connect_first(addresses: Sequence[Address]) -> tuple[Address, socket.s
                     return address, task.result()
                 if not isinstance(error, OSError):
                     raise error
-                errors.append(error)
+                first_errno = first_errno or error.errno or 0
+                reasons.append(f"{address}: {error.strerror or error}")
     finally:
         for task in running:
             task.add_done_callback(_close_result)
             task.cancel()
-    if len(errors) == 1:
-        raise errors[0]
-    raise OSError(errors[0].errno, _joined(errors))
+    raise OSError(first_errno, "; ".join(reasons))
 
 
 async def _connect(address: Address) -> socket.socket:
@@ -54,6 +55,9 @@ async def _connect(address: Address) -> socket.socket:
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await asyncio.get_running_loop().sock_connect(connection, address.sockaddr)
+    except OSError as error:  # asyncio names the call that failed, not why
+        connection.close()
+        raise OSError(error.errno, os.strerror(error.errno) if error.errno else str(error)) from None
     except BaseException:
         connection.close()
         raise
@@ -64,7 +68,3 @@ def _close_result(task: asyncio.Task[socket.socket]) -> None:
     """A second winner."""
     if not task.cancelled() and task.exception() is None:
         task.result().close()
-
-
-def _joined(errors: Sequence[OSError]) -> str:
-    return "; ".join(dict.fromkeys(error.strerror or str(error) for error in errors))

@@ -19,7 +19,7 @@ _APART_S: Final = 0.5
 _SHRINK: Final = 0.7
 _LEAST_S: Final = 0.2
 """What was only learned never leads below this."""
-_FORGET_EVERY_S: Final = 60.0
+_FORGET_EVERY_S: Final = 600.0
 _GROW: Final = 1.25
 
 
@@ -33,7 +33,7 @@ class IdleLimit:
         self._told_s = math.inf
         self._learned_s = math.inf
         self._changed_at = -math.inf
-        self._seen_s = math.inf
+        self._seen_s = -math.inf
         """The rest after which the server last closed a connection, and when that was."""
         self._seen_at = -math.inf
         self.seconds = configured_s
@@ -49,7 +49,7 @@ class IdleLimit:
         alike = abs(rest_s - self._seen_s) <= _ALIKE * max(rest_s, self._seen_s)
         if first and alike and rest_s <= self.seconds:
             self._learn(_SHARE * min(rest_s, self._seen_s), now)
-        if first or rest_s < self._seen_s:
+        if first:
             self._seen_s = rest_s
             self._seen_at = now
 
