@@ -109,6 +109,7 @@ def build_pool(name: str, config: PoolConfig, replicas: Iterable[Replica] = ()) 
         balance=settings.balance,
         capabilities=settings.capabilities,
         backend=settings.backend,
+        spells_schemas=settings.spells_schemas,
     )
 
 
@@ -126,6 +127,7 @@ def pool_settings(config: PoolConfig) -> PoolSettings:
         balance=config.plan,
         capabilities=config.capabilities.capabilities(),
         backend=None if config.backend is None else backend_label(*config.backend),
+        spells_schemas=config.canonicalize_schema,
     )
 
 

@@ -45,6 +45,7 @@ class Pool:
     balancer:       chooses in `admit_for`; None: it is not to be called, `admit` takes the least loaded.
     capabilities:   what its engines can do; None: everything. For the router.
     backend:        the grammar backend of its engines, by the label of its prices; None: that of the configuration.
+    spells_schemas: JSON schemas are sent to its engines in one spelling.
 
     A replica belongs to one pool for its life. Its place among the bits is its own until it is removed.
     """
@@ -69,6 +70,7 @@ class Pool:
         "on_trial",
         "replicas",
         "resting",
+        "spells_schemas",
         "step_budget_us",
         "waiting",
         "when_unavailable",
@@ -86,6 +88,7 @@ class Pool:
         balance: Plan | None = None,
         capabilities: Capabilities | None = None,
         backend: str | None = None,
+        spells_schemas: bool = False,
     ) -> None:
         self.name = name
         self.replicas = replicas
@@ -100,6 +103,7 @@ class Pool:
         self.on_trial: Callable[[Replica], None] | None = None
         self.capabilities = capabilities
         self.backend = backend
+        self.spells_schemas = spells_schemas
         self.balancer: Balancer | None = None if balance is None else balance.build()
         self._plan = balance
         self._available = 0
@@ -141,6 +145,7 @@ class Pool:
         self.max_structured = settings.max_structured
         self.capabilities = settings.capabilities
         self.backend = settings.backend
+        self.spells_schemas = settings.spells_schemas
         if settings.balance != self._plan:
             self._plan = settings.balance
             self.balancer = None if settings.balance is None else settings.balance.build()

@@ -34,3 +34,4 @@ class PoolSettings:
     balance: Plan | None = None
     capabilities: Capabilities | None = None
     backend: str | None = None
+    spells_schemas: bool = False
