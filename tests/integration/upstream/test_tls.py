@@ -1,0 +1,144 @@
+"""TLS to replicas: who is trusted, what is shown, and files that are renewed."""
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import pytest
+
+from gateway.wire import clienttls
+from gateway.wire.clienttls import ClientTls, TlsError, TlsOptions
+from gateway.wire.failure import FailureKind
+from tests.integration.wire.certificates import Authority, lock, make_authority
+from tests.integration.wire.harness import GET, wire
+
+from .harness import NAME, PATIENT, Names, connect, kinds, placed
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return make_authority(tmp_path)
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Authority:
+    folder = tmp_path / "stranger"
+    folder.mkdir()
+    return make_authority(folder, "stranger")
+
+
+def serving(authority: Authority, *, client_ca: Path | None = None, name: str = "server") -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*map(str, authority.sign(name)))
+    if client_ca is not None:
+        context.load_verify_locations(str(client_ca))
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+async def test_a_replica_whose_certificate_is_right_is_trusted(authority: Authority) -> None:
+    async with placed(ssl=serving(authority)) as server, wire(timeouts=PATIENT) as gateway:
+        pool = connect(gateway, server.port, tls=ClientTls(TlsOptions(ca=authority.file)))
+        client = await gateway.client()
+        for _ in range(2):
+            assert (await client.ask(GET)).body == b"ok"
+        (connection,) = pool._open
+        spoken = connection._transport.get_extra_info("ssl_object")
+        assert spoken.version() == "TLSv1.3"
+
+
+@pytest.mark.parametrize(
+    ("options", "trusted"),
+    [
+        (TlsOptions(), False),
+        (TlsOptions(verify=False), True),
+        (TlsOptions(server_name="elsewhere.test", verify=False), True),
+    ],
+)
+async def test_a_replica_of_an_unknown_authority_is_trusted_only_where_nothing_is_verified(
+    authority: Authority, options: TlsOptions, trusted: bool
+) -> None:
+    async with placed(ssl=serving(authority)) as server, wire(timeouts=PATIENT) as gateway:
+        connect(gateway, server.port, tls=ClientTls(options))
+        answer = await (await gateway.client()).ask(GET)
+        assert answer.status == (200 if trusted else 502)
+        if not trusted:
+            assert kinds(gateway) == [FailureKind.connect_failed]
+            assert b"certificate" in answer.body
+
+
+@pytest.mark.parametrize(("server_name", "status"), [(None, 502), ("localhost", 200), ("elsewhere.test", 502)])
+async def test_the_name_in_the_certificate_may_be_another_than_the_one_that_is_dialled(
+    authority: Authority, server_name: str | None, status: int
+) -> None:
+    options = TlsOptions(ca=authority.file, server_name=server_name)
+    async with placed(ssl=serving(authority)) as server, wire(timeouts=PATIENT) as gateway:
+        connect(gateway, server.port, NAME, resolver=Names(["127.0.0.1"]), tls=ClientTls(options))
+        assert (await (await gateway.client()).ask(GET)).status == status
+
+
+@pytest.mark.parametrize("shows", [False, True])
+async def test_a_replica_that_asks_for_our_certificate_is_shown_it(authority: Authority, shows: bool) -> None:
+    certificate, key = authority.sign("gateway")
+    options = TlsOptions(ca=authority.file, certificate=certificate if shows else None, key=key if shows else None)
+    context = serving(authority, client_ca=authority.file)
+    async with placed(ssl=context) as server, wire(timeouts=PATIENT) as gateway:
+        connect(gateway, server.port, tls=ClientTls(options))
+        assert (await (await gateway.client()).ask(GET)).status == (200 if shows else 502)
+
+
+async def test_a_renewed_authority_counts_from_the_next_connection_on(
+    authority: Authority, stranger: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clienttls, "_LOOK_EVERY_S", 0.0)
+    async with placed(ssl=serving(authority)) as server, wire(timeouts=PATIENT) as gateway:
+        trusted = stranger.folder / "trusted.pem"
+        trusted.write_bytes(stranger.file.read_bytes())
+        tls = ClientTls(TlsOptions(ca=trusted))
+        connect(gateway, server.port, tls=tls)
+        client = await gateway.client()
+        assert (await client.ask(GET)).status == 502
+        trusted.write_bytes(b"half wri")
+        assert (await client.ask(GET)).status == 502  # what was read before stays in force
+        trusted.write_bytes(authority.file.read_bytes())
+        assert (await client.ask(GET)).status == 200
+
+
+async def test_files_that_change_while_many_connect_are_read_once(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clienttls, "_LOOK_EVERY_S", 0.0)
+    reads: list[TlsOptions] = []
+    load = clienttls._load
+
+    def counted(options: TlsOptions) -> ssl.SSLContext:
+        reads.append(options)
+        return load(options)
+
+    monkeypatch.setattr(clienttls, "_load", counted)
+    tls = ClientTls(TlsOptions(ca=authority.file))
+    before = tls.context
+    authority.file.write_bytes(authority.file.read_bytes() + b"\n")
+    contexts = await asyncio.gather(*(tls.refreshed() for _ in range(20)))
+    assert len(reads) == 2
+    assert len(set(contexts)) == 1
+    assert contexts[0] is not before
+
+
+def test_files_that_cannot_be_used_say_which_and_why(authority: Authority) -> None:
+    certificate, key = authority.sign("gateway")
+    _, other = authority.sign("other")
+    locked = authority.sign("locked")
+    lock(locked[1])
+    missing = authority.folder / "missing.pem"
+    for options, words in (
+        (TlsOptions(ca=missing), (str(missing), "no such file")),
+        (TlsOptions(ca=key), (str(key), "authorities")),
+        (TlsOptions(certificate=missing), (str(missing), "no such file")),
+        (TlsOptions(certificate=certificate, key=other), (str(other), "mismatch")),
+        (TlsOptions(certificate=locked[0], key=locked[1]), (str(locked[1]), "encrypted")),
+    ):
+        with pytest.raises(TlsError) as raised:
+            ClientTls(options)
+        for word in words:
+            assert word in str(raised.value).lower() or word in str(raised.value)
