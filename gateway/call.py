@@ -13,8 +13,10 @@ from gateway.breaker.verdict import Verdict
 from gateway.controlpaths import is_control
 from gateway.feed.itl import Gaps, ReplicaItl
 from gateway.hookcost import api_of
+from gateway.hookcost.classification import Classification
 from gateway.hookcost.features import Api, Grammar
 from gateway.hookcost.observation import Origin
+from gateway.routing.actions import Actions
 from gateway.routing.admission import AdmissionQueue
 from gateway.routing.balance.ask import Ask
 from gateway.routing.pool import Pool
@@ -140,9 +142,22 @@ class Timing:
                 alarm.cancel()
 
 
+class Edit:
+    """A body as a rule has changed it. `line`: the response header that says so."""
+
+    __slots__ = ("actions", "body", "line")
+
+    def __init__(self, actions: Actions, body: bytes, line: bytes) -> None:
+        self.actions = actions
+        self.body = body
+        self.line = line
+
+
 class Call:
     """One request.
 
+    classification: of the body that is sent; that of `request`, by which rules go, is of the body that came.
+    edit:         the body that is sent, where a rule has changed it; None for most.
     engine_id:    the id that engines are given, where they take one.
     costly:       it asks for hook work. What every request costs is no reason to make one wait.
     step_us, structured: what is booked on the replica that it runs on.
@@ -158,8 +173,10 @@ class Call:
     __slots__ = (
         "attempt",
         "attempts",
+        "classification",
         "costly",
         "decision",
+        "edit",
         "engine_id",
         "exiled",
         "features",
@@ -182,7 +199,9 @@ class Call:
         classification = request.classification
         features = classification.features
         self.request = request
+        self.classification = classification
         self.features = features
+        self.edit: Edit | None = None
         self.engine_id = engine_id
         self.tenant = tenant
         self.costly = costly
@@ -205,14 +224,22 @@ class Call:
     @property
     def signature(self) -> str:
         """Its cost signature."""
-        return self.request.classification.signature
+        return self.classification.signature
+
+    def reckon(self, classification: Classification) -> None:
+        """Reckon with another body's cost from now on; nothing of it may be booked now."""
+        self.classification = classification
+        self.features = classification.features
+        self.costly = classification.cost.costly
+        self.step_us = classification.cost.step_us if self.costly else 0.0
+        self.structured = self.features.grammar is not Grammar.none
 
     def price_for(self, backend: str) -> None:
         """Book from now on what its grammar costs on this backend; nothing of it may be booked now.
 
         What was observed goes before: it holds for the engines where it was.
         """
-        classification = self.request.classification
+        classification = self.classification
         cost = classification.by_backend.get(backend)
         if cost is not None and classification.predicted is None:
             self.step_us = cost.step_us

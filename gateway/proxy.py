@@ -18,22 +18,26 @@ from gateway.call import Attempt, Call, Door, Ended, Link, Terms, ask_of, door_o
 from gateway.control.tally import Tally
 from gateway.deadlines import Deadlines
 from gateway.dialect import engine_ids, error_events, given_ids, has_ended, overridden, spliced
+from gateway.edits import Edits
 from gateway.feed.running import RunningRequests
 from gateway.hedges import Hedges
 from gateway.hookcost import Classification, Classifier, Turns
 from gateway.hookcost.classification import Refusal
 from gateway.hookcost.classify import take_turn
 from gateway.hookcost.cost import FREE
-from gateway.hookcost.features import Features
+from gateway.hookcost.features import Api, Features
+from gateway.hookcost.schemaspelling import SchemaSpelling
 from gateway.oversight import Oversight
 from gateway.quarantine import Quarantine
 from gateway.requestids import RequestIds
 from gateway.retries import Retries
 from gateway.retry.alarms import Alarms
 from gateway.retry.plan import Plans
+from gateway.routing.actions import Actions, Shadow
 from gateway.routing.replica import Replica
 from gateway.routing.request import RouteRequest
 from gateway.routing.router import Decision, Rejection, Router
+from gateway.shadows import Shadows
 from gateway.tenantgate import TenantGate
 from gateway.tenants.keys import without_keys
 from gateway.tenants.register import Register
@@ -105,11 +109,14 @@ class Proxy:
         self._tenants = tenants
         self.gate: TenantGate | None = None
         """What tenants may ask for; None while none of them is limited in anything."""
+        self.shadows: Shadows | None = None
+        """Sends copies for rules that want some."""
         self._loop = asyncio.get_running_loop()
         self._tally = tally
         self._aborter = aborter
         self._refusals = refusals
         self._ids = RequestIds()
+        self._spelling = SchemaSpelling()
         clock = self._loop.time
         self._alarms = Alarms(clock, self._loop.call_at, _alarm_failed)
         self._back_pressure = BackPressure(self._alarms, clock, time.time)
@@ -118,6 +125,7 @@ class Proxy:
         self._hedges: Hedges | None = None
         self._waiting = WaitingRoom(self, router, terms, self._back_pressure)
         self._quarantine = Quarantine(self, router, terms, oversight, running, tally)
+        self._edits = Edits(classifier, self._experienced)
         self._decision_lines: dict[Decision, bytes] = {}
         self._refuses_control = True
         self._router = router
@@ -146,6 +154,7 @@ class Proxy:
         self._waiting.reconfigure(router, terms)
         self._quarantine.reconfigure(router, terms)
         self._retries.reconfigure(plans)
+        self._edits.reconfigure(classifier)
         self._set_timing(plans)
         self._decision_lines.clear()
 
@@ -188,7 +197,9 @@ class Proxy:
             if door.steers and self._refuses_control:
                 self._refuse(exchange, _STEERS)
                 return
-            call = Call(RouteRequest(door.method, door.path, _PASSED_THROUGH), engine_id, "", costly=False)
+            tenant = tenant_of(exchange.head, door, self._tenants)
+            request = RouteRequest(door.method, door.path, _PASSED_THROUGH, tenant, exchange.head)
+            call = Call(request, engine_id, "", costly=False)
             exchange.context = call
             if self.gate is not None:
                 call.tenant = tenant_of(exchange.head, door, self._tenants)
@@ -309,7 +320,8 @@ class Proxy:
             if cost is not predicted:
                 classification = classification.priced(cost)
         tenant = tenant_of(exchange.head, door, self._tenants)
-        call = Call(RouteRequest(door.method, door.path, classification), engine_id, tenant, costly)
+        request = RouteRequest(door.method, door.path, classification, tenant, exchange.head)
+        call = Call(request, engine_id, tenant, costly)
         exchange.context = call
         if self.gate is not None and not self._admitted(exchange, call, self.gate):
             return
@@ -335,6 +347,8 @@ class Proxy:
     def route(self, exchange: Exchange, call: Call, failure: Failure | None = None) -> None:
         """Route, or route again: a failed attempt may have changed which pools are available."""
         decision = self._router.decide(call.request)
+        if decision.actions is not None or call.edit is not None:
+            self._edit(exchange, call, decision)
         if call.verdict is not None or call.exiled:
             judged = self._quarantine.judged(exchange, call, decision)
             if judged is None:
@@ -361,6 +375,18 @@ class Proxy:
         else:
             self._give_up(exchange, failure)
 
+    def _edit(self, exchange: Exchange, call: Call, decision: Decision) -> None:
+        """Give the call the body that its rule makes of it. What that asks for may be quarantined, or not."""
+        became_another = self._edits.prepare(exchange, call, decision)
+        if became_another and not call.offered and not call.exiled:
+            self.ask_again(call)
+
+    def _experienced(self, classification: Classification) -> Classification:
+        """What was observed is counted in."""
+        predicted = classification.cost
+        cost = self._blended(classification) if predicted.costly else predicted
+        return classification if cost is predicted else classification.priced(cost)
+
     def reject(self, exchange: Exchange, decision: Decision, rejection: Rejection) -> None:
         """Answer that nobody can take it."""
         lines = b"x-request-id: %b\r\nx-steplane-route: %b\r\n"  # nothing of an attempt that failed before
@@ -376,6 +402,22 @@ class Proxy:
         self._forward(exchange, call, self._links[replica])
         if self._hedges is not None:
             self._hedges.watch(exchange, call)
+        actions = call.decision.actions if call.decision is not None else None
+        if actions is not None and actions.shadow is not None and call.attempts == 1:
+            self._shadow(exchange, call, actions, actions.shadow)
+
+    def _shadow(self, exchange: Exchange, call: Call, actions: Actions, shadow: Shadow) -> None:
+        """Send a copy of a generation to another pool, if there is somebody who does that."""
+        pool = self._router.pools.get(shadow.pool)
+        if self.shadows is None or pool is None or not exchange.buffered or call.features.api is Api.other:
+            return
+        body = exchange.body if call.edit is None else call.edit.body
+        lines = exchange.head.lines
+        if self._tenants.holds_keys:
+            lines = without_keys(lines)
+        lines = self._edits.head_lines(actions, lines)
+        target = exchange.head.target.decode("latin-1")
+        self.shadows.send(shadow, pool, target, lines, body, call.step_us, call.structured)
 
     def _forward(self, exchange: Exchange, call: Call, link: Link) -> None:
         decision = call.decision
@@ -436,15 +478,24 @@ class Proxy:
             head_lines = without_keys(exchange.head.lines)
         if self._deadlines is not None:
             head_lines = self._deadlines.passed_on(call, exchange.head.lines if head_lines is None else head_lines)
+        if decision.actions is not None:
+            actions = decision.actions
+            head_lines = self._edits.head_lines(actions, exchange.head.lines if head_lines is None else head_lines)
+            response_lines += self._edits.response_lines(actions, call)
         if not exchange.buffered:
             return head_lines, request_lines + link.terms.credentials, None, response_lines
-        body = spliced(exchange.body, call.features, link.replica.engine, attempt.engine_id)
+        source = exchange.body if call.edit is None else call.edit.body
+        if call.structured and attempt.pool.spells_schemas:
+            source = self._spelling.apply(call.features.api, source) or source
+        body = spliced(source, call.features, link.replica.engine, attempt.engine_id)
         if body is None:
-            body, request_lines = self._identified(exchange, call, attempt, request_lines)
+            body, request_lines = self._identified(exchange, call, attempt, source, request_lines)
+        if body is None and source is not exchange.body:
+            body = source
         return head_lines, request_lines + link.terms.credentials, body, response_lines
 
     def _identified(
-        self, exchange: Exchange, call: Call, attempt: Attempt, request_lines: bytes
+        self, exchange: Exchange, call: Call, attempt: Attempt, source: bytes, request_lines: bytes
     ) -> tuple[bytes | None, bytes]:
         """Body and request lines where the engine's id for a request is not one of ours in its body.
 
@@ -452,11 +503,11 @@ class Proxy:
         """
         engine = attempt.link.replica.engine
         features = call.features
-        given = given_ids(exchange.body, features, engine, exchange.request_id)
+        given = given_ids(source, features, engine, exchange.request_id)
         if any(self._running.known(rid) for rid in given):
             if engine == "vllm":
                 return None, b"x-request-id: %b\r\n" % attempt.engine_id.encode()
-            return overridden(exchange.body, b"rid", attempt.engine_id), request_lines
+            return overridden(source, b"rid", attempt.engine_id), request_lines
         if given and given != (attempt.engine_id,):
             attempt.given = given
             for rid in given:
@@ -548,7 +599,7 @@ class Proxy:
 
     def ask_again(self, call: Call) -> None:
         """Some time has passed: see whether it is quarantined now."""
-        classification = call.request.classification
+        classification = call.classification
         call.verdict = self._verdict_on(classification.signature, call.tenant, classification.cost)
 
     def end(self, exchange: Exchange, call: Call, failure: Failure) -> None:

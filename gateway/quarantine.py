@@ -107,7 +107,7 @@ class Quarantine:
 
     def _evict(self, attempt: Attempt, terms: Terms) -> None:
         exchange, call = attempt.exchange, attempt.call
-        classification = call.request.classification
+        classification = call.classification
         verdict = self._oversight.trust.verdict(classification.signature, call.tenant, classification.cost)
         self._desk.stop_hedge(call)
         self._desk.abort(attempt)

@@ -70,6 +70,7 @@ class Tally:
     """The counters of one gateway. All methods belong to one event loop."""
 
     __slots__ = (
+        "_past",
         "_ttft",
         "by_decision",
         "clients_left",
@@ -80,11 +81,14 @@ class Tally:
         "refusals",
         "retries",
         "retry_budget_exhausted",
+        "shadows",
         "upstream_errors",
     )
 
     def __init__(self) -> None:
         self.by_decision: dict[Decision, DecisionTally] = {}
+        """Of the rules that are in force, and of what still runs by older ones."""
+        self._past: Counter[tuple[str, str, str, int]] = Counter()
         self._ttft: dict[str, Histogram] = {}
         self.clients_left = 0
         self.refusals: Counter[str] = Counter()
@@ -103,6 +107,9 @@ class Tally:
         `over_share` were not sent."""
         self.deadlines_exceeded: Counter[str] = Counter()
         """By pool."""
+        self.shadows: Counter[tuple[str, str]] = Counter()
+        """Copies for another pool, by that pool and by what came of them: `2xx`, `4xx`, `5xx`, `timeout`, `failed`;
+        `too_many` and `no_room` were not sent."""
         self.upstream_errors: Counter[tuple[str, str, str]] = Counter()
         """By pool, replica and kind."""
 
@@ -129,6 +136,27 @@ class Tally:
         ttft = tally.ttft
         if ttft is not None and ttft_s >= 0.0:
             ttft.observe(ttft_s)
+
+    def finished_requests(self) -> Counter[tuple[str, str, str, int]]:
+        """All that are over, by the pool that took them, the rule, the pool that they spilled from ("": none) and the
+        class of their status."""
+        counts = self._past.copy()
+        for decision, tally in self.by_decision.items():
+            pool = "" if decision.pool is None else decision.pool.name
+            for status_class, count in enumerate(tally.by_status_class):
+                if count:
+                    counts[pool, decision.rule, decision.spilled_from or "", status_class] += count
+        return counts
+
+    def fold(self) -> None:
+        """Other rules are in force: keep the sums of the old ones' decisions instead of each."""
+        self._past = self.finished_requests()
+        self.by_decision.clear()
+
+    def forget_replica(self, replica: str) -> None:
+        """A replica has left: replicas come and go, and their names with them."""
+        for labels in [labels for labels in self.upstream_errors if labels[1] == replica]:
+            del self.upstream_errors[labels]
 
     def refused(self, code: str) -> None:
         """A body was answered with an error instead of being routed; `code` is that of the answer."""

@@ -121,6 +121,7 @@ def _limited(name: str, cap: Cap, value: bytes, work: _Work) -> bytes | None:
     if asked is None or isinstance(asked, bool):
         return None  # not given; `logprobs: true` asks for no alternatives
     work.limited |= cap.name == "max_tokens"
+    cut: object
     if isinstance(asked, list):
         cut = [cap.most if _is_above(each, cap, name) else each for each in asked]
         if cut == asked:

@@ -1,4 +1,4 @@
-"""What rules may ask of the past: what a signature was observed to cost, and whether it is quarantined.
+"""What rules may ask beside the request: what its signature was observed to cost, its quarantine, its tenant's rank.
 
 Routing holds none of it; whoever builds a router hands it in.
 """
@@ -21,6 +21,9 @@ class Knowledge(Protocol):
     def is_quarantined(self, signature: str, tenant: str) -> bool:
         """Whether the breaker of the signature, or of the tenant, is not closed."""
 
+    def priority(self, tenant: str) -> int:
+        """How soon a tenant's turn comes where requests wait: higher goes first; 0 where nothing is set."""
+
 
 class NothingKnown:
     """The knowledge of a gateway that has seen nothing, and of a decision on paper."""
@@ -36,6 +39,10 @@ class NothingKnown:
     def is_quarantined(self, signature: str, tenant: str) -> bool:  # noqa: ARG002
         """No."""
         return False
+
+    def priority(self, tenant: str) -> int:  # noqa: ARG002
+        """Nobody goes first."""
+        return 0
 
 
 NOTHING_KNOWN: Final = NothingKnown()

@@ -10,8 +10,8 @@ from gateway.routing.head import Head
 class RouteRequest:
     """Method and path as the client sent them (the path without its query), and what the body means. Not to be changed.
 
-    tenant:   whose request it is, "" for nobody's. priority: how soon its turn comes, as far as that is known.
-    head:     its headers and its query, for the rules that ask for them; None on paper, and there they are absent.
+    tenant: whose request it is, "" for nobody's.
+    head:   its headers and its query, for the rules that ask for them; None on paper, and there they are absent.
 
     Made for every request; see `Features`.
     """
@@ -21,7 +21,6 @@ class RouteRequest:
     classification: Classification
     tenant: str
     head: Head | None
-    priority: int
 
     def __init__(
         self,
@@ -30,11 +29,9 @@ class RouteRequest:
         classification: Classification,
         tenant: str = "",
         head: Head | None = None,
-        priority: int = 0,
     ) -> None:
         self.method = method
         self.path = path
         self.classification = classification
         self.tenant = tenant
         self.head = head
-        self.priority = priority

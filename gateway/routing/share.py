@@ -35,9 +35,12 @@ class Share:
     def __call__(self, request: RouteRequest) -> bool:
         """Whether the request is in; one more turn is taken, where it goes by turns."""
         place = self._place(request)
-        if place < 0:
-            place = self._at = (self._at + _STRIDE) % _WHOLE
-        return place < self._limit
+        return self.turn() if place < 0 else place < self._limit
+
+    def turn(self) -> bool:
+        """Whether the next one by turns is in."""
+        self._at = (self._at + _STRIDE) % _WHOLE
+        return self._at < self._limit
 
     def peek(self, request: RouteRequest) -> bool:
         """What a call would say; takes no turn."""

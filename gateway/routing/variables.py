@@ -83,7 +83,7 @@ _TABLE = (
     Variable("headers", Kind.texts, "request.head", "headers by name, the first of each", entry=_header),
     Variable("query", Kind.texts, "request.head", "parameters of the query, the first of each", entry=_parameter),
     Variable("tenant", Kind.text, "request.tenant", "whose request it is: header or digest of the API key"),
-    Variable("priority", Kind.number, "request.priority", "the tenant's priority, 0 where none is set"),
+    Variable("priority", Kind.number, "knows.priority(request.tenant)", "the tenant's priority, 0 where none is set"),
     Variable("model", Kind.text, "features.model", "model named in the body; one that is absent matches nothing"),
     Variable("stream", Kind.flag, "features.stream", "the reply is streamed"),
     Variable("grammar", Kind.choice, "features.grammar", "what constrains the output", choices=_GRAMMARS),
