@@ -21,6 +21,7 @@ from gateway.control.api.tenants import TenantsApi
 from gateway.control.context import AdminContext
 from gateway.control.metrics import Metrics, create_registry
 from gateway.control.trustmetrics import TrustMetrics
+from gateway.control.upstreammetrics import UpstreamMetrics
 
 _INDEX = {
     "GET /healthz": "200 while the process runs",
@@ -48,7 +49,11 @@ REGISTRY = web.AppKey("registry", CollectorRegistry)
 
 def create_admin_app(context: AdminContext) -> web.Application:
     """The application; who runs it also says where it listens."""
-    registry = create_registry(Metrics(context.router.pools, context.tally), TrustMetrics(context))
+    registry = create_registry(
+        Metrics(context.router.pools, context.tally),
+        TrustMetrics(context),
+        UpstreamMetrics(context.router.pools, context.upstreams),
+    )
     admin = _Admin(context, registry)
     limit_bytes = context.config.limits.max_body_bytes
     app = web.Application(middlewares=[openai_errors(lambda: ", ".join(_INDEX))], client_max_size=limit_bytes)

@@ -8,9 +8,11 @@ from aiohttp import web
 
 from gateway.control.api.reply import json_reply, rounded
 from gateway.control.context import AdminContext
+from gateway.control.upstreammetrics import failures_of
 from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
 from gateway.routing.settings import Reject
+from gateway.wire.upstream import Upstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class PoolsApi:
             "booked_us": round(replica.booked_us, 3),
             "step_budget_us": pool.step_budget_us,
             "idle_connections": context.upstreams[replica.name].idle,
+            "connections": _connections(context.upstreams[replica.name]),
             "state_age_s": round(context.health.state_age_s(replica), 3),
             "probe_ms": None if record.latency_s is None else round(record.latency_s * 1e3, 3),
             "failures_in_row": record.failures_in_row,
@@ -89,6 +92,21 @@ class PoolsApi:
             "breaker": _without_name(breaker),
             "source": None if source is None else _without_name(source),
         }
+
+
+def _connections(upstream: Upstream) -> dict[str, object]:
+    return rounded(
+        {
+            "open": upstream.open,
+            "idle": upstream.idle,
+            "waiting": upstream.waiting,
+            "connects": upstream.connects,
+            "reused": upstream.reused,
+            "failures": failures_of(upstream),
+            "idle_limit_s": upstream.idle_s,
+            "addresses": list(upstream.addresses),
+        }
+    )
 
 
 def _without_name(figures: Mapping[str, object]) -> dict[str, object]:
