@@ -194,5 +194,6 @@ pools:
         "code": "pool_unavailable",
         "message": "no replica of pool 'a' is available, nor of 'b' that would stand in for it",
         "retry_after_s": 3,
+        "param": None,
     }
     assert "rejected with 503" in rejected["why"]
