@@ -43,6 +43,16 @@ def test_a_replica_is_an_origin(text: str, origin: Origin) -> None:
 
 @pytest.mark.parametrize(
     "text",
+    ["unix:/run/engine.sock", "unix:///run/engine.sock", "http+unix:///run/engine.sock", "http+unix:/run/engine.sock"],
+)
+def test_a_replica_may_be_at_a_unix_socket(text: str) -> None:
+    origin = parse_origin(text)
+    assert origin == Origin("unix", "", 0, "/run/engine.sock")
+    assert str(origin) == origin.authority == "unix:/run/engine.sock"
+
+
+@pytest.mark.parametrize(
+    "text",
     [
         "",
         "10.0.0.7:30000",
@@ -60,6 +70,13 @@ def test_a_replica_is_an_origin(text: str, origin: Origin) -> None:
         "http://[::1:1",
         "http://a b:1",
         "http://a\r\nb:1",
+        "unix:",
+        "unix:engine.sock",
+        "unix://engine.sock",
+        "unix:/run/",
+        "unix:/" + "x" * 107,
+        "unix:/run/a b",
+        "https+unix:///run/engine.sock",
         7,
         None,
     ],
