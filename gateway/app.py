@@ -1,44 +1,59 @@
 """The one place where the parts are put together: a configuration becomes a running gateway."""
 
 import asyncio
+import socket
 import time
 
 from aiohttp import web
 
-from gateway.control.admin import create_admin_app
+from gateway.control.admin import REGISTRY, create_admin_app
 from gateway.control.assembly import build_store, build_tenants, route_over
 from gateway.control.classifier import build_classifier
 from gateway.control.config import Config
 from gateway.control.context import AdminContext
 from gateway.control.retryplans import build_plans
 from gateway.control.tally import Tally
+from gateway.enginereports import EngineReports
 from gateway.feed.abort import Aborts
 from gateway.feed.running import RunningRequests
 from gateway.feed.senses import Senses
 from gateway.fleet import Fleet
 from gateway.oversight import SPENT_TTL_S, Oversight
 from gateway.proxy import Proxy
+from gateway.reloading import Reloading
 from gateway.routing.router import Router
+from gateway.seat import Seat
+from gateway.takeover import TakeOver
 from gateway.tenantgate import TenantGate
 from gateway.tenants.register import SPENT_KIND
 from gateway.upstreams import Upstreams
 from gateway.wire.limits import Limits, Timeouts
 from gateway.wire.server import Server
 
+_LAST_REQUEST_S = 2.0
+"""How long an idle connection may bring a last request when another gateway has taken over."""
+
 
 class Gateway:
     """A gateway in front of the replicas of `config`. Lives on the event loop that starts it."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, seat: Seat | None = None) -> None:
+        """`seat`: its place among others, where it is one of several workers."""
         self.config = config
+        """In force; another one after a reload."""
+        self.reloading: Reloading
+        """Of a gateway that was started."""
+        self._seat = seat
         self.router: Router
         """Of a gateway that was started."""
         self.data_address = ("", 0)
         self.admin_address = ("", 0)
         self._server: Server | None = None
         self._fleet: Fleet | None = None
+        self._reports: EngineReports | None = None
         self._aborts: Aborts | None = None
         self._oversight: Oversight | None = None
+        self._take_over: TakeOver | None = None
         self._admin: web.AppRunner | None = None
 
     async def start(self) -> None:
@@ -52,19 +67,22 @@ class Gateway:
     async def _start(self) -> None:
         config = self.config
         loop = asyncio.get_running_loop()
+        self.reloading = Reloading(config, config.source, self._become)
         timeouts = Timeouts(**config.timeouts.model_dump())
         running = RunningRequests()
         policy = config.breaker.policy(config.quarantine_pool)
-        store = build_store(config, loop.time, {SPENT_KIND: SPENT_TTL_S})
+        books = None if self._seat is None else self._seat.books
+        store = build_store(config, loop.time, {SPENT_KIND: SPENT_TTL_S}, books)
         oversight = self._oversight = Oversight(policy, store, running, loop.time)
         upstreams = Upstreams()
         senses = Senses(running, oversight, clock=loop.time, reach=upstreams.reach)
         fleet = self._fleet = Fleet(config, oversight, senses, upstreams.connect, upstreams.reach)
-        self.router = route_over(config, fleet.pools)
+        self._reports = EngineReports(fleet, upstreams.reach)
         tally = Tally()
         classifier = build_classifier(config)
         self._aborts = Aborts(upstreams.reach, senses.feed_of)
         tenants = build_tenants(config, loop.time, time.time)
+        self.router = route_over(config, fleet.pools, Insight(oversight.book, oversight.trust, tenants))
         proxy = Proxy(
             self.router,
             fleet.links,
@@ -80,15 +98,18 @@ class Gateway:
             refuses_control=config.control_paths == "refuse",
         )
         oversight.evict = proxy.evict
+        self._shadows = proxy.shadows = Shadows(fleet.links, tally, upstreams.reach)
         if tenants.restricts:
             gate = proxy.gate = TenantGate(tenants, proxy.decide, loop.time)
             oversight.spent = gate.observed
         oversight.share_tenants(tenants)
         limits = Limits(**config.limits.model_dump())
         self._server = Server(proxy, limits, timeouts, config.forwarding.build())
+        server = self._server
         self._server.upstreams = fleet.connections
-        opened = [await self._server.listen(**each.arguments(config.folder)) for each in config.listen]
-        self.data_address = opened[0]
+        if self._seat is None:
+            opened = [await self._server.listen(**each.arguments(config.folder)) for each in config.listen]
+            self.data_address = opened[0]
         context = AdminContext(
             config=config,
             router=self.router,
@@ -109,19 +130,51 @@ class Gateway:
             transitions=oversight.transitions,
             clock=loop.time,
             wall=time.time,
+            reloader=self.reloading,
+            members=fleet,
+            wire=self._server.counts,
+            open_connections=lambda: len(server.connections),
         )
-        self._admin = web.AppRunner(create_admin_app(context), access_log=None)
+        self._take_over = TakeOver(fleet, proxy, self._server, oversight, context)
+        fleet.left = lambda replica: tally.forget_replica(replica.name)
+        app = create_admin_app(context)
+        self.registry = app[REGISTRY]
+        self._admin = web.AppRunner(app, access_log=None)
         await self._admin.setup()
-        site = web.TCPSite(self._admin, config.admin.listen.host, config.admin.listen.port)
-        await site.start()
-        self.admin_address = self._admin.addresses[0][:2]
+        if self._seat is None:
+            await web.TCPSite(self._admin, config.admin.listen.host, config.admin.listen.port).start()
+            self.admin_address = self._admin.addresses[0][:2]
+        else:
+            await web.UnixSite(self._admin, self._seat.admin).start()
         await oversight.start()
         await fleet.start()
+        self.reloading.start()
+        self._reports.start()
+
+    async def _become(self, config: Config) -> None:
+        assert self._take_over is not None
+        self.router = await self._take_over.apply(config)
+        self.config = config
 
     @property
     def draining(self) -> bool:
         """On its way out: running requests are finished, new ones are not accepted."""
         return self._server is not None and self._server.draining
+
+    async def accept(self, listener: int, sock: socket.socket) -> None:
+        """Take clients from a socket, which is then ours, as the configuration's listener of that number does."""
+        assert self._server is not None
+        await self._server.listen(**self.config.listen[listener].arguments(self.config.folder) | {"sock": sock})
+
+    def leave_to_others(self, sock: socket.socket) -> None:
+        """Take no more clients from a socket that was given to `accept`."""
+        assert self._server is not None
+        self._server.leave_to_others(sock)
+
+    async def wait_all_probed(self) -> None:
+        """Return when the health of every replica is known; to be called after `start`."""
+        assert self._fleet is not None
+        await self._fleet.health.wait_all_probed()
 
     async def wait_all_up(self) -> None:
         """Return when every replica has been up at least once; to be called after `start`."""
@@ -133,12 +186,21 @@ class Gateway:
         if self._server is not None:
             await self._server.drain()
 
+    async def hand_over(self) -> None:
+        """As `drain`, while another gateway takes the clients that come to the same sockets."""
+        if self._server is not None:
+            await self._server.hand_over(_LAST_REQUEST_S)
+
     async def close(self) -> None:
         """End everything now."""
+        if self._take_over is not None:
+            await self.reloading.close()
         if self._server is not None:
             await self._server.close()
         if self._admin is not None:
             await self._admin.cleanup()
+        if self._reports is not None:
+            await self._reports.close()
         if self._fleet is not None:
             await self._fleet.close()
         if self._oversight is not None:

@@ -8,8 +8,8 @@ request waits for it.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import Literal, TypeVar, cast
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import TypeVar, cast
 
 import structlog
 
@@ -17,6 +17,7 @@ from gateway.breaker.replica import ReplicaBreaker, ReplicaTransition
 from gateway.call import Link, Terms
 from gateway.control.assembly import build_pool, build_replica, build_target, pool_settings
 from gateway.control.config import Config, PoolConfig, ReplicaConfig
+from gateway.control.membership import MembershipError, Source
 from gateway.feed.health import HealthMonitor, HealthPolicy
 from gateway.feed.reach import Reach
 from gateway.feed.senses import Senses
@@ -25,6 +26,7 @@ from gateway.oversight import Oversight
 from gateway.routing.admission import AdmissionPolicy, AdmissionQueue
 from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
+from gateway.tenants.keys import authorization
 from gateway.wire.upstream import Upstream
 
 log = structlog.get_logger("steplane.fleet")
@@ -34,23 +36,14 @@ _TURN_S = 0.001
 _STAND_IN_S = 5.0
 """How long those that leave a pool wait for the first health checks of those that join it."""
 
-Source = Literal["file", "discovered", "added"]
 _SOURCES: tuple[Source, ...] = ("file", "discovered", "added")
 """Who names replicas; where two name one, the first has it its way."""
 
 Item = TypeVar("Item")
 
 
-class FleetError(Exception):
-    """A change that can't be made; `code` is for programs."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 class Fleet:
-    """See the module.
+    """See the module. A `control.membership.Membership`.
 
     pools, terms, queues, breakers: by the name of the pool. links: by replica. upstreams: by the replica's name.
     connections: all upstreams, for whoever closes what idles there. All of them change in place.
@@ -63,10 +56,11 @@ class Fleet:
         senses: Senses,
         connect: Callable[[Replica, Config], Upstream],
         reach: Reach | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         """Builds what `config` names; nothing is asked before `start`. `connect` makes a replica's connections.
 
-        reach: the ways to replicas that `connect` tells of.
+        reach: the ways to replicas that `connect` tells of. clock: gives seconds; the loop's own unless said otherwise.
         """
         self.config = config
         self.pools: dict[str, Pool] = {}
@@ -76,8 +70,11 @@ class Fleet:
         self.links: dict[Replica, Link] = {}
         self.upstreams: dict[str, Upstream] = {}
         self.connections: set[Upstream] = set()
+        self.left: Callable[[Replica], None] = _nobody
+        """Is told of each replica that leaves."""
         self._loop = asyncio.get_running_loop()
-        self.health = HealthMonitor((), clock=self._loop.time, last_progress=self._last_read_at, reach=reach)
+        self._clock = clock or self._loop.time
+        self.health = HealthMonitor((), clock=self._clock, last_progress=self._last_read_at, reach=reach)
         self._oversight = oversight
         self._senses = senses
         self._connect = connect
@@ -124,12 +121,14 @@ class Fleet:
 
     # --- changes
 
-    async def apply(self, config: Config, decide: Callable[[], None]) -> None:
+    async def apply(
+        self, config: Config, prepare: Callable[[Mapping[str, Pool]], Awaitable[Callable[[], None]]]
+    ) -> None:
         """Become what a new configuration says.
 
-        What is new joins, and takes nothing yet; then all settings change at once and `decide` is called, which has
-        requests decided by the new rules; then what is gone leaves. What runs is finished where it runs, and what is
-        known of a replica that stays is kept.
+        What is new joins, and takes nothing yet, and pools take their new settings, which rules are compiled over:
+        `prepare` does that, and returns what has requests decided by the new rules, all at once. Then what is gone
+        leaves. What runs is finished where it runs, and what is known of a replica that stays is kept.
         """
         async with self._changing:
             before = self.config
@@ -138,12 +137,14 @@ class Fleet:
             joined: set[Replica] = set()
             async for name, each in _in_turns(list(self._missing(config))):
                 joined.add(self._join(opened.get(name) or self.terms[name], each, config))
+            pools = {name: opened[name].pool if name in opened else self.pools[name] for name in config.pools}
+            for name, part in config.pools.items():
+                self._reconfigure(opened.get(name) or self.terms[name], part, config)
+            decide = await prepare(pools)
             self.config = config
             for terms in opened.values():
                 self._take_in(terms)
             gone = [self.pools.pop(name) for name in list(self.pools) if name not in config.pools]
-            for name, part in config.pools.items():
-                self._reconfigure(self.terms[name], part)
             decide()
             for pool in gone:
                 self._let_go(pool)
@@ -159,14 +160,14 @@ class Fleet:
                 await self._even_out(pool)
 
     async def add(self, pool: str, wanted: ReplicaConfig) -> Replica:
-        """One more replica, by hand, or one again that was removed by hand. Raises FleetError."""
+        """One more replica, by hand, or one again that was removed by hand. Raises MembershipError."""
         async with self._changing:
             if pool not in self.pools:
-                raise FleetError("unknown_pool", f"there is no pool {pool!r}, only {', '.join(self.pools)}")
+                raise MembershipError("unknown_pool", f"there is no pool {pool!r}, only {', '.join(self.pools)}")
             for each in self._replicas.values():
                 if each.name == wanted.label or each.url == str(wanted.url):
                     said = f"{each.name} at {each.url} is in pool {each.pool} already: name and URL must be new"
-                    raise FleetError("replica_exists", said)
+                    raise MembershipError("replica_exists", said)
             self._removed.discard(wanted.label)
             if wanted.label not in self._wanted(pool):
                 self._named["added"].setdefault(pool, {})[wanted.label] = wanted
@@ -174,7 +175,7 @@ class Fleet:
             return self._replicas[wanted.label]
 
     async def remove(self, name: str) -> Replica:
-        """Take a replica out, by hand: nothing new is sent there, what runs is finished. Raises FleetError."""
+        """Take a replica out, by hand: nothing new is sent there, what runs is finished. Raises MembershipError."""
         async with self._changing:
             replica = self._expect(name)
             if self._named["added"].get(replica.pool, {}).pop(name, None) is None:
@@ -184,14 +185,14 @@ class Fleet:
             return replica
 
     def drain(self, name: str) -> Replica:
-        """Send nothing new to a replica; what runs there is finished. Raises FleetError."""
+        """Send nothing new to a replica; what runs there is finished. Raises MembershipError."""
         replica = self._expect(name)
         self._drained.add(name)
         replica.drain()
         return replica
 
     def undrain(self, name: str) -> Replica:
-        """Send requests to a replica again. Raises FleetError."""
+        """Send requests to a replica again. Raises MembershipError."""
         replica = self._expect(name)
         self._drained.discard(name)
         replica.undrain()
@@ -200,7 +201,7 @@ class Fleet:
     def _expect(self, name: str) -> Replica:
         replica = self._replicas.get(name)
         if replica is None:
-            raise FleetError("unknown_replica", f"there is no replica {name!r}; GET /api/v1/replicas lists them")
+            raise MembershipError("unknown_replica", f"there is no replica {name!r}; GET /api/v1/replicas lists them")
         return replica
 
     # --- who should be there
@@ -284,12 +285,13 @@ class Fleet:
             return self._replicas[replica].healthy
 
         ejection = part.ejection.policy()
-        breaker = ReplicaBreaker(name, (), ejection, clock=self._loop.time, notify=changed, is_up=is_up)
+        breaker = ReplicaBreaker(name, (), ejection, clock=self._clock, notify=changed, is_up=is_up)
         pool.on_trial = lambda replica: breaker.trial_began(replica.name)
-        queue = AdmissionQueue(pool, _admission(part), clock=self._loop.time, call_at=self._loop.call_at)
+        queue = AdmissionQueue(pool, _admission(part), clock=self._clock, call_at=self._loop.call_at)
         on_open, on_trip = part.breaker.on_open, part.breaker.on_trip
         quarantine = name == config.quarantine_pool
         terms = Terms(pool, queue, breaker, part.hard_limit, on_open, on_trip, quarantine)
+        terms.credentials = authorization(part.api_key)
         return terms
 
     def _take_in(self, terms: Terms) -> None:
@@ -299,13 +301,14 @@ class Fleet:
         self.queues[name] = terms.queue
         self.breakers[name] = terms.breaker
 
-    def _reconfigure(self, terms: Terms, part: PoolConfig) -> None:
+    def _reconfigure(self, terms: Terms, part: PoolConfig, config: Config) -> None:
         terms.queue.policy = _admission(part)
         terms.breaker.reconfigure(part.ejection.policy())
         terms.hard_limit_us = part.hard_limit
         terms.on_open = part.breaker.on_open
+        terms.credentials = authorization(part.api_key)
         terms.on_trip = part.breaker.on_trip
-        terms.quarantine = terms.pool.name == self.config.quarantine_pool
+        terms.quarantine = terms.pool.name == config.quarantine_pool
         terms.pool.reconfigure(pool_settings(part))
 
     def _let_go(self, pool: Pool) -> None:
@@ -317,9 +320,9 @@ class Fleet:
         """A replica joins a pool, in the place of one of its name. It takes requests once it was found to be well."""
         name = terms.pool.name
         replica = build_replica(name, config.pools[name], wanted)
+        upstream = self._connect(replica, config)  # first: it may fail
         self._replicas[replica.name] = replica
         terms.breaker.add(replica.name)
-        upstream = self._connect(replica, config)
         link = self.links[replica] = Link(replica, upstream, terms)
         self.upstreams[replica.name] = upstream
         self.connections.add(upstream)
@@ -336,6 +339,7 @@ class Fleet:
     def _leave(self, replica: Replica) -> None:
         """A replica leaves its pool: what runs there goes on, and is not judged any more."""
         link = self.links.pop(replica)
+        self.left(replica)
         link.terms.pool.remove(replica)
         self.health.remove(replica)
         self._oversight.remove(replica)
@@ -355,6 +359,7 @@ class Fleet:
         self.health.reconfigure(replica, _health(part))
         wanted = self._wanted_of(replica)
         if wanted is not None:
+            replica.weight = wanted.weight
             self._senses.add(build_target(config, replica.pool, wanted))
             link.itl = self._senses.itl(replica.name)
         if _connects_otherwise(before, config, replica.pool):
@@ -383,7 +388,7 @@ class Fleet:
 
 def _is_same(replica: Replica, wanted: ReplicaConfig, part: PoolConfig) -> bool:
     """Whether a replica that runs is the one that is wanted."""
-    return replica.url == str(wanted.url) and replica.engine == part.engine
+    return replica.url == str(wanted.url) and replica.engine == part.engine and replica.zone == wanted.zone
 
 
 def _connects_otherwise(before: Config, after: Config, pool: str) -> bool:
@@ -391,6 +396,10 @@ def _connects_otherwise(before: Config, after: Config, pool: str) -> bool:
     if pool not in before.pools:
         return False
     return before.timeouts != after.timeouts or before.pools[pool].upstream != after.pools[pool].upstream
+
+
+def _nobody(replica: Replica) -> None:
+    """Nobody wants to know."""
 
 
 def _admission(part: PoolConfig) -> AdmissionPolicy:

@@ -7,10 +7,9 @@ import typer
 import uvloop
 
 from gateway.app import Gateway
-from gateway.cli.loading import load
 from gateway.cli.run import Stop, running, unless
 from gateway.cli.simulators import Simulator, Simulators, require_simulator
-from gateway.control.config import AdminConfig, Config, ReplicaConfig
+from gateway.control.config import AdminConfig, Config, ReplicaConfig, parse_config
 from gateway.control.listenconfig import ListenConfig
 from gateway.control.logs import configure_logs
 from gateway.control.network import Address, parse_origin
@@ -22,7 +21,8 @@ _MODEL = "steplane-simulator"
 def run(port: int, admin_port: int) -> None:
     """Serve until a signal. Raises CliError when a port is taken or a simulator does not start."""
     require_simulator()
-    config = load(shipped_file("embedded.yaml"))
+    # As text: there is no file from which it could be loaded again, with the ports that it gets.
+    config = parse_config(shipped_file("embedded.yaml").read_text(encoding="utf-8"))
     configure_logs()
     sys.exit(uvloop.run(_up(config, Address("127.0.0.1", port), Address("127.0.0.1", admin_port))))
 

@@ -11,8 +11,10 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import CollectorRegistry
 
 from gateway import __version__
+from gateway.control.api.config import ConfigApi
 from gateway.control.api.costs import CostsApi
 from gateway.control.api.explain import ExplainApi
+from gateway.control.api.members import MembersApi
 from gateway.control.api.pools import PoolsApi
 from gateway.control.api.quarantine import QuarantineApi
 from gateway.control.api.reply import json_reply, openai_errors
@@ -20,8 +22,11 @@ from gateway.control.api.state import StateApi
 from gateway.control.api.tenants import TenantsApi
 from gateway.control.context import AdminContext
 from gateway.control.metrics import Metrics, create_registry
+from gateway.control.reloadmetrics import ReloadMetrics
+from gateway.control.retrymetrics import RetryMetrics
 from gateway.control.trustmetrics import TrustMetrics
 from gateway.control.upstreammetrics import UpstreamMetrics
+from gateway.control.wiremetrics import WireMetrics
 
 _INDEX = {
     "GET /healthz": "200 while the process runs",
@@ -40,6 +45,12 @@ _INDEX = {
     "GET /api/v1/tenants": "tenants with their rights, limits and what they have left",
     "POST /api/v1/tenants/{tenant}/keys": "make a key that all gateways know {author, reason}",
     "POST /api/v1/tenants/{tenant}/keys/{digest}/revoke": "take it back {author, reason}",
+    "GET /api/v1/config?full=false": "where the configuration came from, since when it is in force, the last reload",
+    "POST /api/v1/reload?check=false": "read the configuration again and apply it, or only check it",
+    "POST /api/v1/pools/{pool}/replicas": "add a replica {url, name}",
+    "DELETE /api/v1/pools/{pool}/replicas/{replica}": "take it out; what runs there is finished",
+    "POST /api/v1/pools/{pool}/replicas/{replica}/drain": "send nothing new there",
+    "POST /api/v1/pools/{pool}/replicas/{replica}/undrain": "send requests there again",
     "POST /api/v1/explain?path=/v1/chat/completions": "what would be decided for the request body, and why",
 }
 
@@ -51,15 +62,18 @@ def create_admin_app(context: AdminContext) -> web.Application:
     """The application; who runs it also says where it listens."""
     registry = create_registry(
         Metrics(context.router.pools, context.tally),
+        RetryMetrics(context.router.pools, context.tally),
         TrustMetrics(context),
         UpstreamMetrics(context.router.pools, context.upstreams),
+        ReloadMetrics(context.reloader.reloads),
+        WireMetrics(context.wire, context.open_connections),
     )
     admin = _Admin(context, registry)
     limit_bytes = context.config.limits.max_body_bytes
     app = web.Application(middlewares=[openai_errors(lambda: ", ".join(_INDEX))], client_max_size=limit_bytes)
     app[REGISTRY] = registry
     app.add_routes(admin.routes())
-    for api in (PoolsApi, QuarantineApi, CostsApi, StateApi, TenantsApi, ExplainApi):
+    for api in (PoolsApi, MembersApi, QuarantineApi, CostsApi, StateApi, TenantsApi, ConfigApi, ExplainApi):
         app.add_routes(api(context).routes())
     return app
 

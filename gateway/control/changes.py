@@ -16,7 +16,9 @@ from gateway.control.secrets import shown_value
 LIVE = frozenset(
     {
         "include",
+        "reload",
         "default_pool",
+        "forwarding",
         "limits",
         "timeouts",
         "hookcost",

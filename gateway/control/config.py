@@ -35,6 +35,7 @@ from gateway.control.listenconfig import ListenConfig, ListenConfigs, check_list
 from gateway.control.network import Address, AddressError, Origin, parse_address, parse_origin
 from gateway.control.part import Count, Limit, Micros, Millis, Name, Part, Seconds, Size
 from gateway.control.problem import ConfigError, Problem, in_order
+from gateway.control.reloadconfig import ReloadConfig
 from gateway.control.retryconfig import DeadlinesConfig, HedgeConfig, RetryConfig
 from gateway.control.ruleconfig import RuleConfig
 from gateway.control.stateconfig import StateConfig
@@ -274,6 +275,7 @@ class Config(Part):
     listen: ListenConfigs = Field(default_factory=lambda: [ListenConfig(address=Address("127.0.0.1", 8080))])
     forwarding: ForwardingConfig = ForwardingConfig()
     admin: AdminConfig = AdminConfig()
+    reload: ReloadConfig = ReloadConfig()
     workers: Annotated[int | Literal["auto"], BeforeValidator(checked_workers)] = 1
     default_pool: str
     limits: LimitsConfig = LimitsConfig()
@@ -290,6 +292,7 @@ class Config(Part):
 
     _warnings: tuple[Problem, ...] = PrivateAttr(())
     _folder: Path = PrivateAttr(Path())
+    _source: Path | None = PrivateAttr(None)
     _files: tuple[str, ...] = PrivateAttr(())
     _origins: Mapping[Location, str] = PrivateAttr(default_factory=dict)
 
@@ -305,6 +308,11 @@ class Config(Part):
     def folder(self) -> Path:
         """Where files that the configuration names are looked for."""
         return self._folder
+
+    @property
+    def source(self) -> Path | None:
+        """The file that it was read from, and can be read from again; None where it was given as text."""
+        return self._source
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -327,7 +335,9 @@ def load_config(path: Path | str, variables: Mapping[str, str] = os.environ) -> 
 
     variables: what `${NAME}` stands for in it.
     """
-    return check_config(read_with_includes(Path(path), variables), Path(path).parent)
+    config = check_config(read_with_includes(Path(path), variables), Path(path).parent)
+    config._source = Path(path)
+    return config
 
 
 def parse_config(text: str, file: str = "<text>", variables: Mapping[str, str] = os.environ) -> Config:

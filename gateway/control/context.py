@@ -1,6 +1,6 @@
 """What the admin port can see and touch of a running gateway: its parts, under the names that the API has for them.
 
-Data alone. Whoever puts a gateway together fills it in.
+Data alone. Whoever puts a gateway together fills it in, and keeps it true.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from gateway.breaker.replica import ReplicaBreaker
 from gateway.breaker.trust import Trust
 from gateway.control.config import Config
+from gateway.control.membership import Membership
+from gateway.control.reloads import Reloader
 from gateway.control.steptotals import StepTotals
 from gateway.control.tally import Tally
 from gateway.feed.health import HealthMonitor
@@ -20,17 +22,20 @@ from gateway.routing.admission import AdmissionQueue
 from gateway.routing.router import Router
 from gateway.state.store import Store
 from gateway.tenants.register import Register
+from gateway.wire.counts import WireCounts
 from gateway.wire.upstream import Upstream
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AdminContext:
-    """The parts of one gateway. All belong to its event loop.
+    """The parts of one gateway. All belong to its event loop. A reload puts in the ones that it makes anew.
 
     is_draining: asked at each request.
     queues, breakers: by pool. upstreams, steps: by replica.
     tenants:     whose requests there are, and what each may use.
     transitions: breakers' changes since the start, by kind (`signature`, `tenant`, `replica`), state before and after.
+    reloader:    reads the configuration again. members: changes who is of a pool.
+    wire:        what the listening side counts. open_connections: of clients, now.
     clock:       the gateway's monotonic one, in seconds; wall: the time of day.
     """
 
@@ -51,5 +56,9 @@ class AdminContext:
     upstreams: Mapping[str, Upstream]
     steps: Mapping[str, StepTotals]
     transitions: Mapping[tuple[str, str, str], int]
+    reloader: Reloader
+    members: Membership
+    wire: WireCounts
+    open_connections: Callable[[], int]
     clock: Callable[[], float]
     wall: Callable[[], float]

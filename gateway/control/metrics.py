@@ -44,16 +44,16 @@ class Metrics(Collector):
             "Requests that another pool took because their own had no available replica.",
             labels=("from", "to"),
         )
+        finished: Counter[tuple[str, str, str]] = Counter()
         spilled: Counter[tuple[str, str]] = Counter()
-        for decision, tally in self._tally.by_decision.items():
-            pool = decision.pool.name if decision.pool else ""
-            for status_class, count in enumerate(tally.by_status_class):
-                if count:
-                    requests.add_metric((pool, decision.rule, f"{status_class}xx"), count)
-            if decision.spilled_from is not None:
-                spilled[decision.spilled_from, pool] += sum(tally.by_status_class)
-        for labels, count in spilled.items():
-            spills.add_metric(labels, count)
+        for (pool, rule, spilled_from, status_class), count in self._tally.finished_requests().items():
+            finished[pool, rule, f"{status_class}xx"] += count
+            if spilled_from:
+                spilled[spilled_from, pool] += count
+        for request_labels, count in finished.items():
+            requests.add_metric(request_labels, count)
+        for spill_labels, count in spilled.items():
+            spills.add_metric(spill_labels, count)
         yield requests
         yield spills
 

@@ -4,6 +4,7 @@ Text is made when `/metrics` is scraped. Labels come from the configuration and 
 request: no signature and no tenant.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import cast
 
@@ -24,7 +25,6 @@ class TrustMetrics(Collector):
 
     def __init__(self, context: AdminContext) -> None:
         self._context = context
-        self._pool_of = {each.name: each.pool for pool in context.router.pools.values() for each in pool.replicas}
 
     def collect(self) -> Iterator[Metric]:
         """Everything in Prometheus' form."""
@@ -144,8 +144,9 @@ class TrustMetrics(Collector):
             "Steps in which the step thread waited for a CPU, so that no request was blamed.",
             labels=_REPLICA,
         )
+        pool_of = self._pool_of()
         for status in self._context.senses.status():
-            labels = (self._pool_of[status.replica], status.replica)
+            labels = (pool_of[status.replica], status.replica)
             for each in Source:
                 source.add_metric((*labels, each.value), float(each is status.source))
             if status.lag_s is not None:
@@ -163,12 +164,18 @@ class TrustMetrics(Collector):
             "What these steps took: in all, in the model's forward pass, and in hooks of requests.",
             labels=(*_REPLICA, "part"),
         )
+        pool_of = self._pool_of()
         for replica, totals in self._context.steps.items():
-            labels = (self._pool_of[replica], replica)
+            labels = (pool_of[replica], replica)
             steps.add_metric(labels, totals.steps)
             for part, spent_s in (("all", totals.step_s), ("forward", totals.forward_s), ("hooks", totals.hook_s)):
                 seconds.add_metric((*labels, part), spent_s)
         yield from (steps, seconds)
+
+    def _pool_of(self) -> dict[str, str]:
+        """By the name of a replica; "" where it has just left."""
+        pools = self._context.router.pools.values()
+        return defaultdict(str, {each.name: each.pool for pool in pools for each in pool.replicas})
 
     def _memory(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(

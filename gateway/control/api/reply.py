@@ -79,6 +79,20 @@ def count_of(request: web.Request, name: str, default: int, most: int) -> int:
     return int(text)
 
 
+def flag_of(request: web.Request, name: str) -> bool:
+    """`true` or `false` in the query, false where it is not there. Raises ApiError."""
+    text = request.query.get(name, "false")
+    if text not in ("true", "false"):
+        raise ApiError(400, "invalid_query", f"{name}: expected true or false, found {text[:40]!r}")
+    return text == "true"
+
+
+def refuse_pages(request: web.Request) -> None:
+    """For what is done without a body. Raises ApiError for a page of somebody else's: browsers say where it is from."""
+    if "origin" in request.headers and request.headers["origin"] != f"{request.scheme}://{request.host}":
+        raise ApiError(403, "foreign_origin", "pages from elsewhere may not do this")
+
+
 def openai_errors(endpoints: Callable[[], str]) -> Middleware:
     """Turns whatever ends a request into an answer. `endpoints` says what there is, for who asks for something else."""
 

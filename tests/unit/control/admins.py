@@ -1,6 +1,5 @@
 """A running admin port over the real parts of a gateway, for the tests of what it shows and does."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -9,21 +8,20 @@ from itertools import count
 import httpx
 from aiohttp import web
 
-from gateway.breaker.replica import ReplicaBreaker
 from gateway.control.admin import create_admin_app
-from gateway.control.assembly import build_router, build_store, build_targets, build_tenants
+from gateway.control.assembly import build_store, build_targets, build_tenants, route_over
 from gateway.control.classifier import build_classifier
-from gateway.control.config import parse_config
+from gateway.control.config import Config, parse_config
 from gateway.control.context import AdminContext
 from gateway.control.tally import Tally
-from gateway.feed.health import HealthMonitor, HealthPolicy
 from gateway.feed.running import RunningRequests
 from gateway.feed.senses import Senses
+from gateway.fleet import Fleet
 from gateway.hookcost.observation import Origin, StepObservation
 from gateway.oversight import Oversight
-from gateway.routing.admission import AdmissionPolicy, AdmissionQueue
-from gateway.wire.limits import Timeouts
-from gateway.wire.upstream import Upstream
+from gateway.reloading import Reloading
+from gateway.upstreams import Upstreams
+from gateway.wire.counts import WireCounts
 from tests.unit.feed.attempts import Attempt
 
 BOMB = "s1-00000000000000b0"
@@ -102,27 +100,24 @@ class Admin:
         return attempt.origin
 
 
+async def _nobody_takes_over(config: Config) -> None:
+    raise AssertionError("there is no file that could be loaded again")
+
+
 @asynccontextmanager
 async def running_admin(text: str = CONFIG) -> AsyncIterator[Admin]:
     """The admin port of a gateway with this configuration, nothing of which is started."""
     config = parse_config(text)
-    router = build_router(config)
-    loop = asyncio.get_running_loop()
     clock = Clock()
     running = RunningRequests()
     policy, store = config.breaker.policy(config.quarantine_pool), build_store(config, clock, {})
     oversight = Oversight(policy, store, running, clock, clock)
-    replicas = [replica for pool in router.pools.values() for replica in pool.replicas]
-    queues, breakers = {}, {}
-    for name, pool in router.pools.items():
-        queues[name] = AdmissionQueue(pool, AdmissionPolicy(), clock=clock, call_at=loop.call_at)
-        names = [replica.name for replica in pool.replicas]
-        ejection = config.pools[name].ejection.policy()
-        breakers[name] = ReplicaBreaker(name, names, ejection, clock=clock, notify=lambda _: None)
+    senses = Senses(running, oversight, clock=clock)
+    fleet = Fleet(config, oversight, senses, Upstreams().connect, clock=clock)
     context = AdminContext(
         config=config,
-        router=router,
-        health=HealthMonitor([(replica, HealthPolicy(interval_s=60)) for replica in replicas], clock=loop.time),
+        router=route_over(config, fleet.pools),
+        health=fleet.health,
         classifier=build_classifier(config),
         tally=Tally(),
         is_draining=lambda: admin.draining,
@@ -131,14 +126,18 @@ async def running_admin(text: str = CONFIG) -> AsyncIterator[Admin]:
         store=oversight.store,
         tenants=build_tenants(config, clock, clock),
         running=running,
-        senses=Senses(running, oversight, clock=clock),
-        queues=queues,
-        breakers=breakers,
-        upstreams={replica.name: Upstream(replica.host, replica.port, Timeouts()) for replica in replicas},
+        senses=senses,
+        queues=fleet.queues,
+        breakers=fleet.breakers,
+        upstreams=fleet.upstreams,
         steps=oversight.steps,
         transitions=oversight.transitions,
         clock=clock,
         wall=clock,
+        reloader=Reloading(config, None, _nobody_takes_over),
+        members=fleet,
+        wire=WireCounts(),
+        open_connections=lambda: 0,
     )
     runner = web.AppRunner(create_admin_app(context), access_log=None)
     async with httpx.AsyncClient() as client:
