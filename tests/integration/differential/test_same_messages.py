@@ -18,6 +18,7 @@ SEEN = [
     b"GET http://h/x HTTP/1.1\r\nhost: h\r\n\r\n",
     b"GET / HTTP/1.1\r\nhost: h\r\nx: a\r\n b\r\n\r\n",
     b"GET / HTTP/1.1\nhost: h\n\n",
+    b"POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n1\t;a\r\nx\r\n0\r\n\r\n\r",
 ]
 """What the strategies take long to find."""
 

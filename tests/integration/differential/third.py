@@ -1,6 +1,8 @@
 """A third opinion: how h11 reads the bytes that a client has sent.
 
-Asked where Steplane takes what HAProxy refuses: then somebody else must read the same in it.
+Asked where Steplane takes what HAProxy refuses: then somebody else must read the same in it. Where h11 refuses what
+RFC 9112 wants accepted (white space before a chunk extension, a kept-alive connection of HTTP/1.0), the recorder's own
+strict reader stands in for it.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import h11
 
 from .message import Message
+from .recorder import UnreadableError, take
 
 
 def messages_in(data: bytes) -> list[Message]:
@@ -21,15 +24,24 @@ def messages_in(data: bytes) -> list[Message]:
         connection.receive_data(data)
         try:
             message = _message(connection)
+            data = connection.trailing_data[0]
+            closes = connection.their_state is h11.MUST_CLOSE and message is not None and not _kept_alive(message)
         except h11.RemoteProtocolError:
-            break
+            message, data = _strictly(data)
+            closes = False
         if message is None:
             break
         messages.append(message)
-        if connection.their_state is h11.MUST_CLOSE and not _kept_alive(message):
+        if closes:
             break
-        data = connection.trailing_data[0]
     return messages
+
+
+def _strictly(data: bytes) -> tuple[Message | None, bytes]:
+    try:
+        return take(data) or (None, b"")
+    except UnreadableError:
+        return None, b""
 
 
 def _kept_alive(message: Message) -> bool:

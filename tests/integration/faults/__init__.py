@@ -1,0 +1,1 @@
+"""A gateway under load whose ways to its replicas fail."""
