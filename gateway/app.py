@@ -18,11 +18,13 @@ from gateway.feed.abort import Aborts
 from gateway.feed.running import RunningRequests
 from gateway.feed.senses import Senses
 from gateway.fleet import Fleet
+from gateway.insight import Insight
 from gateway.oversight import SPENT_TTL_S, Oversight
 from gateway.proxy import Proxy
 from gateway.reloading import Reloading
 from gateway.routing.router import Router
 from gateway.seat import Seat
+from gateway.shadows import Shadows
 from gateway.takeover import TakeOver
 from gateway.tenantgate import TenantGate
 from gateway.tenants.register import SPENT_KIND
@@ -52,6 +54,7 @@ class Gateway:
         self._fleet: Fleet | None = None
         self._reports: EngineReports | None = None
         self._aborts: Aborts | None = None
+        self._shadows: Shadows | None = None
         self._oversight: Oversight | None = None
         self._take_over: TakeOver | None = None
         self._admin: web.AppRunner | None = None
@@ -201,6 +204,8 @@ class Gateway:
             await self._admin.cleanup()
         if self._reports is not None:
             await self._reports.close()
+        if self._shadows is not None:
+            await self._shadows.close()
         if self._fleet is not None:
             await self._fleet.close()
         if self._oversight is not None:

@@ -30,7 +30,7 @@ _KEEP_S = 3.0
 
 
 class Shadows:
-    """The copies of one gateway. `links` are by replica, as they are now."""
+    """The copies of one gateway. `links` are by replica, always as they are."""
 
     def __init__(self, links: Mapping[Replica, Link], tally: Tally, reach: Reach) -> None:
         self._links = links
@@ -40,11 +40,6 @@ class Shadows:
         self._shares: dict[Shadow, Share] = {}
         self._running: dict[Shadow, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-
-    def reconfigure(self, links: Mapping[Replica, Link]) -> None:
-        """These are the replicas from now on."""
-        self._links = links
-        self._shares.clear()
 
     def send(
         self, shadow: Shadow, pool: Pool, target: str, lines: bytes, body: bytes, step_us: float, structured: bool

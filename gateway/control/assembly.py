@@ -6,6 +6,7 @@ from pathlib import Path
 from gateway.control.config import Config, PoolConfig, ReplicaConfig
 from gateway.feed.target import Target
 from gateway.hookcost.prices import backend_label
+from gateway.routing.knowledge import NOTHING_KNOWN, Knowledge
 from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
 from gateway.routing.router import Router
@@ -28,10 +29,10 @@ def build_router(config: Config, *, available: bool = False) -> Router:
     return route_over(config, pools)
 
 
-def route_over(config: Config, pools: Mapping[str, Pool]) -> Router:
-    """The rules of `config` over the pools that there are."""
+def route_over(config: Config, pools: Mapping[str, Pool], knows: Knowledge = NOTHING_KNOWN) -> Router:
+    """The rules of `config` over the pools that there are. `knows`: what they may ask of the past."""
     rules = [rule.compiled() for rule in config.rules]
-    return Router(rules, pools, config.default_pool, config.quarantine_pool)
+    return Router(rules, pools, config.default_pool, config.quarantine_pool, knows)
 
 
 def build_targets(config: Config) -> Iterator[Target]:
