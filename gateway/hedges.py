@@ -186,7 +186,6 @@ class Hedges:
     def _settle(self, exchange: Exchange, call: Call, rival: Rival) -> None:
         """The second attempt is the request's only one now."""
         call.attempt = rival.attempt
-        call.attempts += 1
         exchange.on_read = None
         self._desk.listen(exchange, call, rival.attempt)
 

@@ -435,6 +435,7 @@ class Proxy:
     def race(self, exchange: Exchange, call: Call, replica: Replica, racer: Racer) -> Attempt:
         """It is booked on a second replica: send it there by `racer`, under an id of its own."""
         decision, link = call.decision, self._links[replica]
+        call.attempts += 1
         assert decision is not None
         assert decision.pool is not None
         attempt = Attempt(exchange, call, link, decision.pool, self._ids.new(), exchange.client.clock.at)

@@ -132,17 +132,22 @@ class Retries:
             self._tally.retry_budget_exhausted[pool] += 1
             log.warning("retry_budget_exhausted", pool=pool, reason=reason.value)
             return False
-        self._tally.retries[pool, reason.value] += 1
-        log.info("retried", replica=attempt.link.replica.name, reason=reason.value, attempts=call.attempts)
         if delay_s <= 0.0:
-            self._desk.route(exchange, call, failure)
+            self._route(exchange, call, pool, reason, failure)
             return True
         if timing is None:
             timing = call.timing = Timing()
-        timing.pause = self._alarms.set(at_s, partial(self._resume, exchange, call, failure))
+        timing.pause = self._alarms.set(at_s, partial(self._resume, exchange, call, pool, reason, failure))
         return True
 
-    def _resume(self, exchange: Exchange, call: Call, failure: Failure | None) -> None:
+    def _route(self, exchange: Exchange, call: Call, pool: str, reason: Reason, failure: Failure | None) -> None:
+        attempts = call.attempts
+        self._desk.route(exchange, call, failure)
+        if call.attempts > attempts or call.ticket is not None:  # somebody has it, or will
+            self._tally.retries[pool, reason.value] += 1
+            log.info("retried", pool=pool, reason=reason.value, attempts=attempts)
+
+    def _resume(self, exchange: Exchange, call: Call, pool: str, reason: Reason, failure: Failure | None) -> None:
         """The pause before a retry is over."""
         if exchange.state == State.done:
             return
@@ -150,7 +155,7 @@ class Retries:
         try:
             if call.verdict is None and not call.exiled:
                 self._desk.ask_again(call)
-            self._desk.route(exchange, call, failure)
+            self._route(exchange, call, pool, reason, failure)
         except Exception:
             log.exception("retry_failed")
             exchange.reply(HANDLER_FAILED)

@@ -202,6 +202,14 @@ class House:
             if sample.name == name and labels.items() <= sample.labels.items()
         )
 
+    async def reaches(self, name: str, value: float, **labels: str) -> None:
+        """Wait until the sum of a metric's samples is this."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                if await self.metric(name, **labels) == value:
+                    return
+                await asyncio.sleep(0.01)
+
     async def close(self) -> None:
         """End everything; checks that no exchange stays counted and nothing is left running."""
         for client in self._clients:
@@ -248,17 +256,19 @@ async def house(
     limits: Mapping[str, int] | None = None,
     timeouts: Mapping[str, float] | None = None,
     down: tuple[str, ...] = (),
+    config: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[House]:
     """A gateway whose first pool is the default one, with every engine up.
 
     options: further settings of each pool.
     down:    pools whose engines die once they were seen up, which the gateway does not know yet.
+    config:  further sections of the configuration.
     """
     pools = pools or three_pools()
     engines = {engine.name: engine for members in pools.values() for engine in members}
     for engine in engines.values():
         await engine.start()
-    config = {
+    document = {
         "listen": "127.0.0.1:0",
         "admin": {"listen": "127.0.0.1:0"},
         "default_pool": next(iter(pools)),
@@ -276,8 +286,9 @@ async def house(
             for name, members in pools.items()
         },
         "rules": [rule for rule in RULES if rule["pool"] in pools] if rules is None else rules,
+        **(config or {}),
     }
-    running = House(Gateway(parse_config(json.dumps(config))), engines)
+    running = House(Gateway(parse_config(json.dumps(document))), engines)
     try:
         await running.gateway.start()
         async with asyncio.timeout(PATIENCE_S):
