@@ -12,7 +12,7 @@ FAST_PYTHON ?= $(shell for each in /usr/bin/python3.11 /usr/local/bin/python3.11
     $$each -c 'import ensurepip, venv' 2>/dev/null && echo $$each && exit; done; echo $(PYTHON))
 SOURCES := $(shell find gateway replica loadtest config -type f -not -name '*.pyc') pyproject.toml
 
-.PHONY: run test lint format test-engines test-compiled bench-wire fuzz-wire bench-hookcost bench-breaker soak-breaker bench-recorder wheel clean
+.PHONY: run test lint format test-engines test-compiled bench-wire fuzz-wire bench-hookcost bench-breaker bench-routing soak-breaker bench-recorder wheel clean
 
 run: $(VENV)/.run-ready
 	@exec $(BIN)/steplane up
@@ -49,6 +49,10 @@ fuzz-wire: $(VENV)/.dev-ready
 # From the first step over budget to the next request of its signature in quarantine, with one gateway and with two.
 bench-breaker: $(VENV)/.dev-ready
 	$(BIN)/python -m loadtest.breaker $(ARGS)
+
+# What affinity saves: compiled grammars beside balancing by load, prompt prefixes beside sglang-router's cache_aware.
+bench-routing: $(VENV)/.dev-ready
+	$(BIN)/python -m loadtest.bench_routing $(ARGS)
 
 # Ten minutes of mixed traffic: nobody but offenders may be quarantined.
 soak-breaker: $(VENV)/.dev-ready
