@@ -190,7 +190,7 @@ class UpstreamConnection:
     # --- the response
 
     def _read_head(self, exchange: Exchange, data: bytes) -> None:
-        """Read heads until a final one; interim ones (1xx) go on to the client at once, but for 100, which is for us."""
+        """Read heads until a final one; interim ones (1xx) go on to the client at once, but 100 is for us."""
         if self.last_read:
             data = self.last_read + data
         last = self._last_head

@@ -125,3 +125,18 @@ def test_memory_is_bounded_however_many_heads_come() -> None:
         assert tracemalloc.get_traced_memory()[0] < 8 * 1024 * 1024
     finally:
         tracemalloc.stop()
+
+
+def fields(count: int) -> bytes:
+    return b"GET / HTTP/1.1\r\nhost: a\r\n" + b"a:\r\n" * (count - 1) + b"\r\n"
+
+
+def test_a_head_may_have_256_fields() -> None:
+    assert len(RequestHeads().read(fields(256))[0].headers) == 256
+
+
+@pytest.mark.parametrize("count", [257, 15_000])
+def test_a_head_with_more_is_refused(count: int) -> None:
+    with pytest.raises(RefusedError) as raised:
+        RequestHeads().read(fields(count))
+    assert raised.value.reply.status == 431

@@ -50,7 +50,7 @@ def test_a_head_of_the_same_pieces_is_read_as_if_it_were_taken_apart(
         HEAD % (b"a\x00", b"5", b"x"),
         HEAD % (b"a\nContent-Length: 3", b"5", b"x"),
         HEAD % (b"a\r\nContent-Length: 3", b"5", b"x"),
-        HEAD % (b"a b", b"5", b"x"),
+        HEAD % (b"a\tb", b"5", b"x"),
         HEAD % (b"a", b"", b"x"),
         HEAD % (b"a", b"+5", b"x"),
         HEAD % (b"a", b"5 5", b"x"),
