@@ -30,15 +30,15 @@ class AdminPort:
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise CliError(f"--admin {url}: expected a URL such as {DEFAULT_ADMIN}")
 
-    def get(self, path: str, /, **query: str) -> Any:
+    def get(self, path: str, /, **query: str | list[str]) -> Any:
         """The answer to a GET. Raises CliError for any other than a good one."""
         return self._ask("GET", path, query, None)
 
-    def post(self, path: str, body: dict[str, object] | bytes, /, **query: str) -> Any:
+    def post(self, path: str, body: dict[str, object] | bytes, /, **query: str | list[str]) -> Any:
         """The answer to a POST of JSON, read or not. Raises CliError for any other than a good one."""
         return self._ask("POST", path, query, body if isinstance(body, bytes) else orjson.dumps(body))
 
-    def _ask(self, method: str, path: str, query: dict[str, str], body: bytes | None) -> Any:
+    def _ask(self, method: str, path: str, query: dict[str, str | list[str]], body: bytes | None) -> Any:
         hint = "is the gateway running, and is this its `admin.listen`? --admin URL names another"
         try:
             # Not through a proxy: this is the machine itself, or one on the same network.

@@ -101,7 +101,10 @@ def explain(
     admin: Annotated[
         str | None, typer.Option("--admin", metavar="URL", help="Ask this running gateway (its admin port) instead.")
     ] = None,
-    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Whose request it is; with --admin.")] = None,
+    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Whose request it is.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="'NAME: VALUE'", help="A header of the request.")
+    ] = None,
 ) -> None:
     """Show what the gateway would decide for a request, and why, with all replicas taken as up.
 
@@ -111,7 +114,7 @@ def explain(
     """
     from gateway.cli.explain import run
 
-    run(file, path, as_json=as_json, config_file=config, admin=admin, tenant=tenant)
+    run(file, path, as_json=as_json, config_file=config, admin=admin, tenant=tenant, headers=header)
 
 
 @app.command()

@@ -15,12 +15,13 @@ from gateway.cli.failure import REFUSED, CliError
 from gateway.cli.loading import load
 from gateway.control.assembly import build_router
 from gateway.control.classifier import build_classifier
-from gateway.control.explain import Explanation, explain
+from gateway.control.explain import Asked, Explanation, explain, value_shown, wanted_shown
 from gateway.control.figures import number
 from gateway.control.shipped import shipped_file
 from gateway.hookcost import Features
 
 _MAX_CONTRIBUTIONS = 12
+_MAX_RULES = 12
 
 
 def run(
@@ -31,16 +32,18 @@ def run(
     config_file: Path | None,
     admin: str | None = None,
     tenant: str | None = None,
+    headers: list[str] | None = None,
 ) -> None:
     """Print the decision. Raises CliError when the body can't be read, Exit(3) when the request would get an error."""
     if admin is None:
-        if tenant is not None:
-            raise CliError("--tenant says whose the request is to a running gateway: give its --admin URL, too")
-        explanation = _on_paper(_body(file), path, config_file or shipped_file("embedded.yaml"))
+        named = tuple([_header(line) for line in headers or ()])
+        asked = Asked(path, _body(file), tenant=tenant or "", headers=named)
+        explanation = _on_paper(asked, config_file or shipped_file("embedded.yaml"))
     elif config_file is not None:
         raise CliError("--admin and --config exclude each other: a running gateway has its own configuration")
     else:
-        explanation = AdminPort(admin).post("/api/v1/explain", _body(file), path=path, tenant=tenant or "")
+        port = AdminPort(admin)
+        explanation = port.post("/api/v1/explain", _body(file), path=path, tenant=tenant or "", header=headers or [])
     if as_json:
         typer.echo(orjson.dumps(explanation, option=orjson.OPT_INDENT_2).decode())
     else:
@@ -49,10 +52,17 @@ def run(
         raise typer.Exit(REFUSED)
 
 
-def _on_paper(body: bytes, path: str, config_file: Path) -> Explanation:
+def _on_paper(asked: Asked, config_file: Path) -> Explanation:
     config = load(config_file)
     router, classifier = build_router(config, available=True), build_classifier(config)
-    return explain(router, classifier, config.hookcost, "POST", path, body)
+    return explain(router, classifier, config.hookcost, asked)
+
+
+def _header(line: str) -> tuple[str, str]:
+    name, colon, value = line.partition(":")
+    if not colon or not name.strip().isascii() or any(ord(character) > 255 for character in value):
+        raise CliError(f"--header {line}: expected a name and a value, as in --header 'x-tier: gold'")
+    return name.strip(), value.strip()
 
 
 def _body(file: str) -> bytes:
@@ -84,6 +94,9 @@ def _print(explanation: Explanation) -> None:
         goes = f"[bold red]rejected[/] with {rejection['status']} {rejection['code']}"
     console.print(f"{goes}, rule [bold]{escape(explanation['route'])}[/]")
     console.print(escape(explanation["why"]))
+    _print_rules(console, explanation["rules"])
+    if explanation["changes"] is not None:
+        _print_changes(console, explanation["changes"])
     console.print()
     console.print(_facts(explanation))
     if explanation["contributions"]:
@@ -92,6 +105,37 @@ def _print(explanation: Explanation) -> None:
     for place in explanation["places"]:
         console.print()
         console.print(_place(place), soft_wrap=True)
+
+
+def _print_rules(console: Console, rules: list[dict[str, Any]]) -> None:
+    """Why the rules before the one that took it did not."""
+    for rule in rules[:-1][:_MAX_RULES]:
+        failed = [each for each in rule["conditions"] if not each["holds"]]
+        why = "; ".join(_unlike(each["key"], each["actual"], each["wanted"]) for each in failed)
+        console.print(escape(f"  not {rule['rule']}: {why}"), style="dim", soft_wrap=True)
+    if len(rules) - 1 > _MAX_RULES:
+        console.print(f"  and {len(rules) - 1 - _MAX_RULES} more rules; --json shows all", style="dim")
+
+
+def _unlike(key: str, actual: object, wanted: object) -> str:
+    return f"{key} is {value_shown(actual)}, not {wanted_shown(wanted)}"
+
+
+def _print_changes(console: Console, changes: dict[str, Any]) -> None:
+    """What the rule does to it on the way."""
+    said = []
+    if changes["body"]:
+        reckoned = f"then {number(changes['step_us'])} µs each step, signature {changes['signature']}"
+        said.append(f"body: {', '.join(changes['body'])} ({reckoned})")
+    for key, about in (("set_headers", "sets"), ("strip_headers", "strips")):
+        if changes[key]:
+            said.append(f"{about} {', '.join(changes[key])} of the request")
+    if changes["response_headers"]:
+        said.append(f"adds {', '.join(changes['response_headers'])} to the answer")
+    if changes["shadow"] is not None:
+        said.append(f"sends a copy to pool {changes['shadow']}")
+    for line in said:
+        console.print(escape(f"  {line}"), soft_wrap=True)
 
 
 def _facts(explanation: Explanation) -> Table:

@@ -15,9 +15,11 @@ from gateway.control.config import Config, HookCostConfig
 from gateway.control.figures import number
 from gateway.hookcost import Classification, Classifier, HookCost
 from gateway.hookcost.costbook import CostBook
+from gateway.hookcost.edits import BodyEdits
 from gateway.hookcost.explain import CostExplanation
 from gateway.hookcost.explain import explain_in_turns as explain_cost_in_turns
 from gateway.routing.explanation import RuleVerdict, explain_rules
+from gateway.routing.head import PaperHead
 from gateway.routing.request import RouteRequest
 from gateway.routing.router import Decision, Rejection, Router
 
@@ -27,17 +29,28 @@ Explanation = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """What a running gateway has learned, for a request of `tenant` ("" for nobody's)."""
+    """What a running gateway has learned."""
 
     config: Config
     trust: Trust
     book: CostBook
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that nobody has sent.
+
+    path:    with its query. tenant: whose it is, "" for nobody's. headers: names and values.
+    """
+
+    path: str
+    body: bytes
+    method: str = "POST"
     tenant: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
 
 
-def explain(
-    router: Router, classifier: Classifier, hookcost: HookCostConfig, method: str, path: str, body: bytes
-) -> Explanation:
+def explain(router: Router, classifier: Classifier, hookcost: HookCostConfig, asked: Asked) -> Explanation:
     """The decision for one request with the replicas as they are now.
 
     pool, route:    where it goes and the rule that said so; null when it goes nowhere.
@@ -58,10 +71,13 @@ def explain(
     places:         the dearest places of the grammar: `param` of the body, `pointer` in it, `mechanism`, `compile_ms`,
                     `step_us`, `advice`.
     features:       all that was read from the body.
+    changes:        what the rule changes: `body` and what that is then reckoned with (`signature`, `step_us`,
+                    `compile_ms`), `set_headers` and `strip_headers` (names), `response_headers`, and the pool that gets
+                    a copy (`shadow`); null where it changes nothing.
     why:            one sentence.
     rules:          every rule looked at, with what each condition wanted and saw.
     """
-    turns = explain_in_turns(router, classifier, hookcost, method, path, body)
+    turns = explain_in_turns(router, classifier, hookcost, asked)
     while True:
         try:
             next(turns)
@@ -74,14 +90,12 @@ def explain_in_turns(
     router: Router,
     classifier: Classifier,
     hookcost: HookCostConfig,
-    method: str,
-    path: str,
-    body: bytes,
+    asked: Asked,
     experience: Experience | None = None,
 ) -> Generator[None, None, Explanation]:
     """The same in turns of about a millisecond, for a caller that has an event loop to share."""
     # The same cut as on the way of a real request: rules see the path without its query.
-    path = path.partition("?")[0]
+    path, body = asked.path.partition("?")[0], asked.body
     begun = classifier.begin(path, body)
     classification = begun if isinstance(begun, Classification) else (yield from begun)
     predicted = classification.cost
@@ -89,26 +103,54 @@ def explain_in_turns(
     if classification.refusal is not None:
         prices = classifier.model.backend(backend, version)
         nothing = CostExplanation(prices.name, prices.version, (), ())
-        return _object(classification, predicted, None, (), nothing, None, None)
+        return _object(classification, predicted, None, (), nothing, None, None, None)
     explained = yield from explain_cost_in_turns(classifier.model, path, body, backend, version)
     verdict = None
     if experience is not None:
-        verdict = _verdict(experience, classification.signature, predicted)
+        verdict = _verdict(experience, asked.tenant, classification.signature, predicted)
         if predicted.costly:
             classification = classification.priced(experience.book.blended(classification))
-    request = RouteRequest(method, path, classification)
-    decision = router.decide(request)
+    request = RouteRequest(asked.method, path, classification, asked.tenant, PaperHead(asked.path, asked.headers))
+    rules = explain_rules(router.rules, request, router.knows)
+    decision = router.decided_by(len(rules) - 1, request)
     if experience is not None and verdict is not None:
         decision = _judged(router, experience.config, decision, request, verdict)
-    rules = explain_rules(router.rules, request)
-    return _object(classification, predicted, decision, rules, explained, verdict, experience)
+    changes = yield from _changes(decision, classifier, path, classification, body)
+    return _object(classification, predicted, decision, rules, explained, verdict, experience, changes)
 
 
-def _verdict(experience: Experience, signature: str, predicted: HookCost) -> Verdict | None:
+def _changes(
+    decision: Decision, classifier: Classifier, path: str, classification: Classification, body: bytes
+) -> Generator[None, None, dict[str, Any] | None]:
+    """What the decision's rule changes in the request and in its answer; values of headers may be secrets."""
+    actions = decision.actions
+    if actions is None:
+        return None
+    pool = decision.pool
+    engine = pool.replicas[0].engine if pool is not None and pool.replicas else ""
+    edits = BodyEdits(actions.caps, actions.strips)
+    edited = edits.apply(classification.features.api, engine, body)
+    sent = classification
+    if edited is not None:
+        begun = classifier.begin(path, edited.body)
+        sent = begun if isinstance(begun, Classification) else (yield from begun)
+    return {
+        "body": [] if edited is None else list(edited.changes),
+        "signature": sent.signature,
+        "step_us": sent.cost.step_us,
+        "compile_ms": sent.cost.compile_ms,
+        "set_headers": [name for name, _ in actions.set_headers],
+        "strip_headers": list(actions.strip_headers),
+        "response_headers": dict(actions.response_headers),
+        "shadow": None if actions.shadow is None else actions.shadow.pool,
+    }
+
+
+def _verdict(experience: Experience, tenant: str, signature: str, predicted: HookCost) -> Verdict | None:
     """What `Trust.verdict` would say, without a request's having asked."""
     found = experience.trust.standing(Kind.signature, signature)
     if found is None and predicted.costly:
-        found = experience.trust.standing(Kind.tenant, experience.tenant)
+        found = experience.trust.standing(Kind.tenant, tenant)
     return found
 
 
@@ -131,6 +173,7 @@ def _object(
     explained: CostExplanation,
     quarantine: Verdict | None,
     experience: Experience | None,
+    changes: dict[str, Any] | None,
 ) -> Explanation:
     pool = decision.pool if decision else None
     entry = experience.book.entry(classification.signature) if experience is not None else None
@@ -155,6 +198,7 @@ def _object(
         "places": [asdict(each) for each in explained.places],
         "step_budget_us": pool.step_budget_us if pool else None,
         "features": asdict(classification.features),
+        "changes": changes,
         "why": _why(classification, decision, verdicts, quarantine),
         "rules": [asdict(verdict) for verdict in verdicts],
     }
@@ -182,7 +226,7 @@ def _why(
         return f"refused with {classification.refusal.status}: {classification.refusal.message}"
     matched = verdicts[-1]
     if matched.conditions:
-        seen = " and ".join(f"{each.key} is {_shown(each.actual)}" for each in matched.conditions)
+        seen = " and ".join(f"{each.key} is {value_shown(each.actual)}" for each in matched.conditions)
         wanted = {each.key: each.wanted for each in matched.conditions}
         why = f"rule {matched.rule!r} takes it: {seen} ({_when(wanted)})"
     else:
@@ -198,7 +242,8 @@ def _why(
     return why
 
 
-def _shown(actual: object) -> str:
+def value_shown(actual: object) -> str:
+    """A value that a condition saw, for people."""
     match actual:
         case None:
             return "absent"
@@ -206,14 +251,17 @@ def _shown(actual: object) -> str:
             return "true" if actual else "false"
         case float():
             return number(actual)
+        case dict():
+            return ", ".join(f"{name} {value_shown(value)}" for name, value in actual.items())
     return str(actual)
 
 
 def _when(wanted: Mapping[str, object]) -> str:
-    return "the rule wants " + ", ".join(f"{key}: {_yaml(value)}" for key, value in wanted.items())
+    return "the rule wants " + ", ".join(f"{key}: {wanted_shown(value)}" for key, value in wanted.items())
 
 
-def _yaml(value: object) -> str:
+def wanted_shown(value: object) -> str:
+    """What a condition wants, as it stands in the YAML."""
     if isinstance(value, list):
-        return f"[{', '.join(map(_yaml, value))}]"
+        return f"[{', '.join(map(wanted_shown, value))}]"
     return ("true" if value else "false") if isinstance(value, bool) else str(value)

@@ -194,7 +194,7 @@ def _presence(variable: Variable, wanted: bool) -> _Test:
         return _over(variable, "{v} <= 0"), Acceptance(spans=(Span(high=0.0),))
     if wanted:
         return _present(variable), Acceptance(spans=(Span(),))
-    return _over(variable, "{v} == {0}", variable.absent), Acceptance(frozenset((variable.absent,)))
+    return _over(variable, "{v} == {0}", variable.absent), Acceptance(frozenset((None,)))
 
 
 def _present(variable: Variable) -> Expression:

@@ -4,7 +4,7 @@ Nothing is read before a rule asks. Clients send the same head with every reques
 it, so what was read of one is kept with the reader.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 from urllib.parse import parse_qsl
 
@@ -27,6 +27,20 @@ class Head(Protocol):
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header, by its lower-case name."""
+
+
+class PaperHead:
+    """A head that nobody sent, for a decision on paper. `headers`: names in any case, and values."""
+
+    base: Head | None = None
+
+    def __init__(self, target: str, headers: Iterable[tuple[str, str]] = ()) -> None:
+        self.target = target.encode("utf-8")
+        self._headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first value of a header, by its lower-case name."""
+        return next((value for key, value in self._headers if key == name), None)
 
 
 class Reader:

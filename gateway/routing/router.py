@@ -110,9 +110,11 @@ class Router:
                 return decision
         return route.rejected
 
-    def decided_by(self, rule: int) -> Decision:
+    def decided_by(self, rule: int, request: RouteRequest) -> Decision:
         """The decision for a request that the rule of this number takes; for explanations, which look for it."""
         route = self._routes[rule]
+        if route.choosy:
+            return _chosen(route, request)
         return next((decision for pool, decision in route.stages if pool.is_available()), route.rejected)
 
     def has_quarantine(self) -> bool:

@@ -49,8 +49,11 @@ class Variable:
 
     @cached_property
     def read(self) -> Callable[[RouteRequest, Knowledge], object]:
-        """Reads the value from a request, for explanations."""
-        return compile_value(self.text, self.constants)
+        """Reads the value from a request, None where it is absent. For explanations, and for looking rules up."""
+        text = self.text
+        if self.absent is not None:
+            text = f"(None if {text} == {self.absent!r} else {text})"
+        return compile_value(text, self.constants)
 
 
 def _hook(kind: str) -> str:

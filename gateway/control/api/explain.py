@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from gateway.control.api.reply import json_reply
+from gateway.control.api.reply import ApiError, json_reply
 from gateway.control.context import AdminContext
-from gateway.control.explain import Experience, explain_in_turns
+from gateway.control.explain import Asked, Experience, explain_in_turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +21,21 @@ class ExplainApi:
         return [web.post("/api/v1/explain", self.explain)]
 
     async def explain(self, request: web.Request) -> web.Response:
-        """The decision for the body, as if it were sent to `?path=` with `?method=` by `?tenant=`."""
-        path = request.query.get("path", "/v1/chat/completions")
-        method = request.query.get("method", "POST").upper()
-        body = await request.read()
+        """The decision for the body, as if it were sent to `?path=` with `?method=` by `?tenant=`.
+
+        `?header=x-tier: gold`, as often as there are headers.
+        """
+        query = request.query
+        asked = Asked(
+            query.get("path", "/v1/chat/completions"),
+            await request.read(),
+            query.get("method", "POST").upper(),
+            query.get("tenant", ""),
+            tuple([_header(line) for line in query.getall("header", [])]),
+        )
         context = self.context
-        experience = Experience(context.config, context.trust, context.book, request.query.get("tenant", ""))
-        hookcost = context.config.hookcost
-        turns = explain_in_turns(context.router, context.classifier, hookcost, method, path, body, experience)
+        experience = Experience(context.config, context.trust, context.book)
+        turns = explain_in_turns(context.router, context.classifier, context.config.hookcost, asked, experience)
         while True:
             try:
                 next(turns)
@@ -36,3 +43,10 @@ class ExplainApi:
                 return json_reply(done.value)
             # The loop carries requests, too.
             await asyncio.sleep(0)
+
+
+def _header(line: str) -> tuple[str, str]:
+    name, colon, value = line.partition(":")
+    if not colon or not name.strip().isascii() or any(ord(character) > 255 for character in value):
+        raise ApiError(400, "invalid_query", f"header: expected `name: value`, found {line[:40]!r}")
+    return name.strip(), value.strip()

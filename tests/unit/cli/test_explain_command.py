@@ -36,7 +36,9 @@ def test_without_json_it_reads_as_text_and_leaves_out_what_says_nothing(steplane
     assert "rule 'structured' takes it: grammar is json_object (the rule wants grammar: any)" in outcome.stdout
     assert "the pool's budget is 2,000 µs" in outcome.stdout
     assert "max_tokens" in outcome.stdout
-    assert "custom_logit_processor" not in outcome.stdout
+    assert "not logit-processor: custom_logit_processor is false, not true" in outcome.stdout
+    assert "not prompt-logprobs: prompt_logprobs is absent, not true" in outcome.stdout
+    assert "return_hidden_states" not in outcome.stdout
 
 
 def test_the_parts_of_the_cost_and_the_dearest_places_can_be_read(steplane: Steplane, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from gateway import __version__
 from gateway.breaker.outcome import Outcome
-from gateway.control.explain import explain
+from gateway.control.explain import Asked, explain
 from tests.unit.control.admins import Admin, running_admin
 
 
@@ -138,7 +138,7 @@ async def test_explain_names_what_costs_and_where_just_as_the_command_does(admin
     assert posted["places"][0]["pointer"] == "/properties/a"
     assert posted["contributions"][0]["name"] == "counted_class"
     path = "/v1/chat/completions"
-    printed = explain(context.router, context.classifier, context.config.hookcost, "POST", path, body)
+    printed = explain(context.router, context.classifier, context.config.hookcost, Asked(path, body))
     assert posted == json.loads(orjson.dumps(printed))
 
 

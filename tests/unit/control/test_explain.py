@@ -6,7 +6,7 @@ import pytest
 from gateway.control.assembly import build_router
 from gateway.control.classifier import build_classifier
 from gateway.control.config import load_config, parse_config
-from gateway.control.explain import Explanation, explain, explain_in_turns
+from gateway.control.explain import Asked, Explanation, explain, explain_in_turns
 from gateway.control.shipped import shipped_file
 from gateway.routing.router import Router
 
@@ -21,7 +21,7 @@ def embedded() -> Router:
 
 def explained(router: Router, body: object, path: str = "/v1/chat/completions") -> Explanation:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return explain(router, CLASSIFIER, EMBEDDED.hookcost, "POST", path, raw)
+    return explain(router, CLASSIFIER, EMBEDDED.hookcost, Asked(path, raw))
 
 
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -125,7 +125,7 @@ def test_the_backend_that_counts_is_the_one_that_is_explained() -> None:
         config = parse_config(f"{head}hookcost: {hookcost}\n")
         body = json.dumps(chat(guided_json=DEAR)).encode()
         router = build_router(config, available=True)
-        found = explain(router, build_classifier(config), config.hookcost, "POST", "/v1/chat/completions", body)
+        found = explain(router, build_classifier(config), config.hookcost, Asked("/v1/chat/completions", body))
         assert found["backend"]["name"] == config.hookcost.grammar_backend
         assert found["backend"]["version"] == (config.hookcost.grammar_backend_version or found["backend"]["version"])
         assert found["contributions"][0]["name"] == dearest
@@ -136,7 +136,7 @@ def test_a_long_body_is_explained_in_many_turns_with_the_same_outcome(embedded: 
     properties = {f"name_{i}": {"type": "string", "pattern": f"^[a-z]{{1,{i + 1}}}$"} for i in range(900)}
     body = {"messages": [{"content": "x" * 300_000}], "guided_json": {"type": "object", "properties": properties}}
     raw = json.dumps(body).encode()
-    turns = explain_in_turns(embedded, CLASSIFIER, EMBEDDED.hookcost, "POST", "/v1/chat/completions", raw)
+    turns = explain_in_turns(embedded, CLASSIFIER, EMBEDDED.hookcost, Asked("/v1/chat/completions", raw))
     assert sum(1 for _ in turns) > 50
     assert explained(embedded, body)["places"]
 
