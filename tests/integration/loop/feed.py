@@ -18,12 +18,15 @@ class Feed:
     """The feed of one engine.
 
     garbage: lines to say in place of all others. silent: accepts connections and says nothing.
+    aborted: the ids that it was asked to end, and `shown` what it was shown with that.
     """
 
     def __init__(self) -> None:
         self.garbage = b""
         self.silent = False
         self.connections = 0
+        self.aborted: list[str] = []
+        self.shown: list[str] = []
         self._boots = itertools.count(1)
         self._boot = f"boot-{next(self._boots)}"
         self._seq = 0
@@ -121,13 +124,23 @@ class Feed:
             if not writer.is_closing():
                 writer.write(b"%x\r\n%b\r\n" % (len(data), data))
 
+    async def _abort(self, head: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        fields = dict(line.lower().split(": ", 1) for line in head.splitlines()[1:] if line)
+        self.aborted.append(json.loads(await reader.readexactly(int(fields["content-length"])))["rid"])
+        self.shown.append(fields.get("authorization", ""))
+        writer.write(b"HTTP/1.1 202 Accepted\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
+        await writer.drain()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._serving.add(task)
         self.connections += 1
         try:
-            await reader.readuntil(b"\r\n\r\n")
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            if head.startswith("POST /abort "):
+                await self._abort(head, reader, writer)
+                return
             writer.write(_HEAD)
             self._readers.add(writer)
             while True:

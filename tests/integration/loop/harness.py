@@ -111,8 +111,8 @@ class Stage(House):
 
     @property
     def sources(self) -> dict[str, SourceStatus]:
-        assert self.gateway._senses is not None
-        return {status.replica: status for status in self.gateway._senses.status()}
+        assert self.gateway._fleet is not None
+        return {status.replica: status for status in self.gateway._fleet._senses.status()}
 
     def classified(self, path: str = CHAT, **extra: Any) -> Classification:
         """What the gateway makes of a request."""
