@@ -24,6 +24,7 @@ from gateway.control.context import AdminContext
 from gateway.control.metrics import Metrics, create_registry
 from gateway.control.reloadmetrics import ReloadMetrics
 from gateway.control.retrymetrics import RetryMetrics
+from gateway.control.rulemetrics import RuleMetrics
 from gateway.control.trustmetrics import TrustMetrics
 from gateway.control.upstreammetrics import UpstreamMetrics
 from gateway.control.wiremetrics import WireMetrics
@@ -63,6 +64,7 @@ def create_admin_app(context: AdminContext) -> web.Application:
     registry = create_registry(
         Metrics(context.router.pools, context.tally),
         RetryMetrics(context.router.pools, context.tally),
+        RuleMetrics(context),
         TrustMetrics(context),
         UpstreamMetrics(context.router.pools, context.upstreams),
         ReloadMetrics(context.reloader.reloads),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gateway.routing.acceptance import Acceptance
 from gateway.routing.actions import Actions, Refuse
-from gateway.routing.cel.program import compile_cel
+from gateway.routing.cel.program import CelProgram, compile_cel
 from gateway.routing.conditions import Condition, ConditionError, compile_conditions
 from gateway.routing.expression import Expression
 from gateway.routing.head import header_reader
@@ -34,6 +34,12 @@ class Rule:
     actions: Actions | None = None
     refuse: Refuse | None = None
     cheapest: tuple[str, ...] = ()
+
+    @property
+    def program(self) -> CelProgram | None:
+        """Its condition in CEL, if it has one."""
+        found = next((each.expression.constants[0] for each in self.conditions if each.key == CEL), None)
+        return found if isinstance(found, CelProgram) else None
 
     def takes_all_of(self, other: "Rule") -> bool:
         """Whether every request that `other` takes is taken here for sure; false where that can't be told."""
