@@ -13,6 +13,7 @@ import uvloop
 from gateway.cli.failure import CliError
 from gateway.cli.loading import load
 from gateway.cli.notify import notify_ready, notify_stopping
+from gateway.cli.openfiles import allow_open_files
 from gateway.cli.run import Stop, running
 from gateway.control.config import Config
 from gateway.control.logs import configure_logs
@@ -32,6 +33,7 @@ def run(path: Path, workers: str | None) -> None:
     wanted = None if workers is None else worker_count(_read_workers(workers))
     config = load(path)
     configure_logs()
+    allow_open_files()
     for warning in config.warnings:
         _log.warning("configuration", problem=str(warning))
     if (wanted or worker_count(config.workers)) == 1:
