@@ -126,7 +126,7 @@ class Front:
         return json_reply(ready, status=200 if reason is None else 503)
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        workers = list(self._supervisor.workers.values())
+        workers = [worker for worker in self._supervisor.workers.values() if worker.ready]
         answers = await asyncio.gather(*(worker.ask_samples(_ANSWER_WITHIN_S) for worker in workers))
         for worker, families in zip(workers, answers, strict=True):
             # One that has ended meanwhile was counted when it did.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from gateway.control.config import PoolConfig
 from gateway.routing.pool import Pool
-from gateway.workers.messages import Demand
+from gateway.workers.messages import Demand, Demands, Shares
 
 _SAME = 1e-6
 
@@ -18,11 +18,13 @@ class Lending:
 
     def __init__(self, parts: Mapping[str, float]) -> None:
         self._parts = dict(parts)
-        self._told: dict[str, Demand] = {}
+        self._heard = 0
+        self._told: Demands | None = None
 
-    def grant(self, parts: Mapping[str, float]) -> None:
+    def grant(self, shares: Shares) -> None:
         """Take up new parts; `hold` puts them in force."""
-        self._parts |= parts
+        self._parts |= shares.parts
+        self._heard = shares.number
 
     def hold(self, configs: Mapping[str, PoolConfig], pools: Mapping[str, Pool]) -> None:
         """Have each pool keep to its part of what its configuration says, which a reload may have changed."""
@@ -37,17 +39,18 @@ class Lending:
             if budget_us != pool.step_budget_us:
                 pool.set_step_budget(budget_us)
 
-    def news(self, configs: Mapping[str, PoolConfig], pools: Mapping[str, Pool]) -> dict[str, Demand] | None:
+    def news(self, configs: Mapping[str, PoolConfig], pools: Mapping[str, Pool]) -> Demands | None:
         """What is held and wanted of each pool with a budget or caps; None if that is as it was told last."""
         demands = {
             name: Demand(part=self._parts.get(name, 1.0), held=_held(configs[name], pool), waiting=pool.waiting)
             for name, pool in pools.items()
             if name in configs and is_bounded(configs[name])
         }
-        if demands == self._told:
+        news = Demands(self._heard, demands)
+        if news == self._told or not demands:
             return None
-        self._told = demands
-        return demands
+        self._told = news
+        return news
 
 
 def is_bounded(config: PoolConfig) -> bool:

@@ -46,8 +46,9 @@ class Drain(msgspec.Struct, tag=True, frozen=True):
 
 
 class Shares(msgspec.Struct, tag=True, frozen=True):
-    """To a worker: the part of each pool's step budget and caps that is its own, by pool."""
+    """To a worker: the part of each pool's step budget and caps that is its own, by pool. Counted by `number`."""
 
+    number: int
     parts: dict[str, float]
 
 
@@ -76,8 +77,9 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class Demands(msgspec.Struct, tag=True, frozen=True):
-    """Of a worker: what it holds and wants, by pool; told when it has changed."""
+    """Of a worker: what it holds and wants, by pool; told when it has changed. heard: number of the last `Shares`."""
 
+    heard: int
     pools: dict[str, Demand]
 
 

@@ -42,8 +42,10 @@ class WorkerProcess:
     began_s:   when its process was started, by the loop's clock.
     ready:     it runs and knows how its replicas are.
     kept:      its generation is the one that counts, so that it is to be started again if it dies.
-    leaving:   it was told to end.
+    leaving:   it is to end, and gets no clients any more.
     ended:     the process is gone, and all that it said was heard; `returncode` then says how.
+    granted:   its part of each pool's budget, as it was told last; ceilings: the most that it may take for its part, as
+               long as it has not said that it has heard the last word.
     end_asked: somebody has asked it for the end of all.
     accepts:   slots that it was told to take clients from; `accepting`: those that it said it does.
     """
@@ -65,11 +67,13 @@ class WorkerProcess:
         self.accepts: Slots = []
         self.accepting: Slots = []
         self.granted: dict[str, float] = {}
+        self.ceilings: dict[str, float] = {}
         self.demands: dict[str, Demand] = {}
         self.samples: list[Family] | None = None
         self._on_change = on_change
         self._channel: Channel[OfWorker] | None = None
         self._process: asyncio.subprocess.Process | None = None
+        self._grants = 0
         self._questions = count(1)
         self._asked: dict[int, asyncio.Future[list[Family]]] = {}
         self._living: asyncio.Task[None] | None = None
@@ -94,6 +98,7 @@ class WorkerProcess:
         self.began_s = asyncio.get_running_loop().time()
         self.pid = self._process.pid
         self.granted = dict(hello.shares)
+        self.ceilings = dict(hello.shares)
         self._channel = await open_channel(ours, OfWorker)
         self._channel.send(hello)
         self._living = asyncio.create_task(self._live(self._process, self._channel), name=f"worker {self.pid}")
@@ -124,7 +129,10 @@ class WorkerProcess:
         """Tell it its part of each pool's budget."""
         if self._channel is not None and any(self.granted.get(pool) != part for pool, part in parts.items()):
             self.granted |= parts
-            self._channel.send(Shares(parts))
+            for pool, part in parts.items():
+                self.ceilings[pool] = max(part, self.ceilings.get(pool, 0.0))
+            self._grants += 1
+            self._channel.send(Shares(self._grants, parts))
 
     def drain(self, *, handed_over: bool) -> None:
         """Have it end in good order."""
@@ -171,8 +179,10 @@ class WorkerProcess:
                 self.ready = True
             case Accepting(slots):
                 self.accepting = slots
-            case Demands(pools):
+            case Demands(heard, pools):
                 self.demands = pools
+                if heard == self._grants:
+                    self.ceilings = dict(self.granted)
             case EndAsked():
                 self.end_asked = True
             case Samples(number, families):

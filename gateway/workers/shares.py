@@ -19,8 +19,9 @@ _KEPT = 0.25
 class Holding:
     """One worker and one pool.
 
-    granted: the part that it was told last. part: the one that it said is in force. held: what is booked of the whole.
-    waiting: requests in its queue. leaving: it takes no new requests.
+    granted: the greatest part that it may have been told and not have in force yet. part: the one that it said is in
+             force. held: what is booked of the whole. waiting: requests in its queue.
+    leaving: it takes no new requests.
     """
 
     granted: float

@@ -176,6 +176,8 @@ class Supervisor:
                 worker.kill()
             raise NotRenewedError("a new worker did not come up; what it said stands in the log")
         old = self.current
+        for worker in old:
+            worker.leaving = True
         self.loaded = loaded
         self._keep(new)
         # Only when the new ones listen may the old ones stop: then there is no moment without.
@@ -325,7 +327,7 @@ class Supervisor:
     def _holdings(self, pool: str) -> dict[int, Holding]:
         holdings = {}
         for key, worker in self.workers.items():
-            granted = worker.granted.get(pool, 0.0)
+            granted = worker.ceilings.get(pool, 0.0)
             demand = worker.demands.get(pool)
             holdings[key] = Holding(
                 granted=granted,

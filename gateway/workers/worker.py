@@ -26,7 +26,6 @@ from gateway.workers.messages import (
     Accept,
     Accepting,
     AskSamples,
-    Demands,
     Drain,
     Hello,
     Ready,
@@ -121,8 +120,8 @@ class _Worker:
                     await self._accept(slots)
                 case Drain(handed_over):
                     self._end(handed_over)
-                case Shares(parts):
-                    self._lending.grant(parts)
+                case Shares():
+                    self._lending.grant(message)
                     self._hold()
                 case AskSamples(number):
                     self._channel.send(Samples(number, collect(self._gateway.registry)))
@@ -158,4 +157,4 @@ class _Worker:
         self._lending.hold(configs, pools)
         news = self._lending.news(configs, pools)
         if news is not None:
-            self._channel.send(Demands(news))
+            self._channel.send(news)

@@ -1,0 +1,1 @@
+"""Real supervisors and workers as processes of their own."""

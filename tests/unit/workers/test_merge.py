@@ -1,0 +1,102 @@
+"""One page of metrics made of those of many processes."""
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from gateway.workers.merge import Merged
+from gateway.workers.messages import Family
+from gateway.workers.samples import collect, metrics
+
+
+def family(name: str, kind: str, **values: float) -> Family:
+    suffix = "_total" if kind == "counter" else ""
+    return Family(name, "", kind, [(name + suffix, {"pool": pool}, value) for pool, value in values.items()])
+
+
+def shown(merged: Merged) -> dict[str, dict[str, float]]:
+    return {each.name: {labels["pool"]: value for _, labels, value in each.samples} for each in merged.families()}
+
+
+def test_counters_and_loads_are_added_up_and_states_are_not() -> None:
+    merged = Merged()
+    merged.seen(
+        1,
+        [
+            family("steplane_requests", "counter", chat=3, grammar=1),
+            family("steplane_in_flight_requests", "gauge", chat=2),
+            family("steplane_replica_up", "gauge", chat=0),
+            family("steplane_state_connected", "gauge", chat=1),
+            family("steplane_steps", "counter", chat=100),
+        ],
+        beside=2,
+    )
+    merged.seen(
+        2,
+        [
+            family("steplane_requests", "counter", chat=4),
+            family("steplane_in_flight_requests", "gauge", chat=5),
+            family("steplane_replica_up", "gauge", chat=1),
+            family("steplane_state_connected", "gauge", chat=0),
+            family("steplane_steps", "counter", chat=102),
+        ],
+        beside=2,
+    )
+    assert shown(merged) == {
+        "steplane_requests": {"chat": 7, "grammar": 1},
+        "steplane_in_flight_requests": {"chat": 7},
+        "steplane_replica_up": {"chat": 1},
+        "steplane_state_connected": {"chat": 0},
+        # Both have watched the same replica.
+        "steplane_steps": {"chat": 101},
+    }
+
+
+def test_what_a_process_had_counted_stays_counted_when_it_is_gone_and_what_it_showed_does_not() -> None:
+    merged = Merged()
+    merged.seen(
+        1, [family("steplane_requests", "counter", chat=3), family("steplane_in_flight_requests", "gauge", chat=2)]
+    )
+    merged.gone(1)
+    assert shown(merged) == {"steplane_requests": {"chat": 3}}
+    merged.seen(2, [family("steplane_requests", "counter", chat=1)])
+    assert shown(merged) == {"steplane_requests": {"chat": 4}}
+    merged.gone(2)
+    merged.gone(2)
+    merged.gone(3)
+    assert shown(merged) == {"steplane_requests": {"chat": 4}}
+
+
+def test_a_mean_of_workers_of_which_some_are_gone_never_shrinks() -> None:
+    merged = Merged()
+    merged.seen(1, [family("steplane_steps", "counter", chat=100)], beside=2)
+    merged.seen(2, [family("steplane_steps", "counter", chat=100)], beside=2)
+    merged.gone(1)
+    assert shown(merged) == {"steplane_steps": {"chat": 100}}
+    merged.seen(3, [family("steplane_steps", "counter", chat=10)], beside=2)
+    merged.seen(2, [family("steplane_steps", "counter", chat=110)], beside=2)
+    assert shown(merged) == {"steplane_steps": {"chat": 110}}
+
+
+class _Page(Collector):
+    def __init__(self, *families: Metric) -> None:
+        self.families = families
+
+    def collect(self) -> tuple[Metric, ...]:
+        return self.families
+
+
+def test_a_page_of_one_process_is_the_same_after_the_merge() -> None:
+    requests = CounterMetricFamily("requests", "How many.", labels=("pool",))
+    requests.add_metric(("chat",), 3)
+    times = HistogramMetricFamily("ttft_seconds", "How long.", labels=("pool",))
+    times.add_metric(("chat",), [("0.1", 1), ("+Inf", 3)], 0.7)
+    up = GaugeMetricFamily("up", "Whether.", 1)
+    registry = CollectorRegistry()
+    registry.register(_Page(requests, times, up))
+    merged = Merged()
+    merged.seen(1, collect(registry))
+    again = CollectorRegistry()
+    again.register(_Page(*metrics(merged.families())))
+    assert generate_latest(again) == generate_latest(registry)
