@@ -15,10 +15,12 @@ from gateway.control.retryplans import build_plans
 from gateway.control.tally import Tally
 from gateway.enginereports import EngineReports
 from gateway.feed.abort import Aborts
+from gateway.feed.catalogue import Catalogue
 from gateway.feed.running import RunningRequests
 from gateway.feed.senses import Senses
 from gateway.fleet import Fleet
 from gateway.insight import Insight
+from gateway.models import Models
 from gateway.oversight import SPENT_TTL_S, Oversight
 from gateway.proxy import Proxy
 from gateway.reloading import Reloading
@@ -54,6 +56,7 @@ class Gateway:
         self._fleet: Fleet | None = None
         self._reports: EngineReports | None = None
         self._aborts: Aborts | None = None
+        self._models: Models | None = None
         self._shadows: Shadows | None = None
         self._oversight: Oversight | None = None
         self._take_over: TakeOver | None = None
@@ -101,6 +104,9 @@ class Gateway:
             refuses_control=config.control_paths == "refuse",
         )
         oversight.evict = proxy.evict
+        models = Catalogue(lambda: fleet.links, config.models.refresh_s, clock=loop.time, reach=upstreams.reach)
+        self._models = proxy.models = Models(models)
+        proxy.models.configure(config.models)
         self._shadows = proxy.shadows = Shadows(fleet.links, tally, upstreams.reach)
         if tenants.restricts:
             gate = proxy.gate = TenantGate(tenants, proxy.decide, loop.time)
@@ -153,6 +159,7 @@ class Gateway:
         await fleet.start()
         self.reloading.start()
         self._reports.start()
+        self._models.catalogue.start()
 
     async def _become(self, config: Config) -> None:
         assert self._take_over is not None
@@ -204,6 +211,8 @@ class Gateway:
             await self._admin.cleanup()
         if self._reports is not None:
             await self._reports.close()
+        if self._models is not None:
+            await self._models.catalogue.close()
         if self._shadows is not None:
             await self._shadows.close()
         if self._fleet is not None:

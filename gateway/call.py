@@ -16,6 +16,7 @@ from gateway.hookcost import api_of
 from gateway.hookcost.classification import Classification
 from gateway.hookcost.features import Api, Grammar
 from gateway.hookcost.observation import Origin
+from gateway.models import lists_models
 from gateway.routing.actions import Actions
 from gateway.routing.admission import AdmissionQueue
 from gateway.routing.balance.ask import Ask
@@ -105,7 +106,7 @@ class Link:
 class Door:
     """What is the same for all requests with one head; kept with it."""
 
-    __slots__ = ("api", "epoch", "generates", "method", "path", "steers", "tenant")
+    __slots__ = ("api", "epoch", "generates", "lists_models", "method", "path", "steers", "tenant")
 
     def __init__(self, head: RequestHead, tenant: str, epoch: int) -> None:
         """`epoch`: of the register that named the tenant."""
@@ -116,6 +117,7 @@ class Door:
         self.generates = head.method in _GENERATING_METHODS and self.api is not Api.other
         self.steers = self.api is Api.other and is_control(head.path)
         self.tenant = tenant
+        self.lists_models = lists_models(head.method, head.path)
 
 
 class Timing:

@@ -27,6 +27,7 @@ from gateway.hookcost.classify import take_turn
 from gateway.hookcost.cost import FREE
 from gateway.hookcost.features import Api, Features
 from gateway.hookcost.schemaspelling import SchemaSpelling
+from gateway.models import Models
 from gateway.oversight import Oversight
 from gateway.quarantine import Quarantine
 from gateway.requestids import RequestIds
@@ -107,6 +108,8 @@ class Proxy:
         self._run = running.add
         self._drop = running.drop
         self._tenants = tenants
+        self.models: Models | None = None
+        """What is served under which names; None where that is the replicas' alone to say."""
         self.gate: TenantGate | None = None
         """What tenants may ask for; None while none of them is limited in anything."""
         self.shadows: Shadows | None = None
@@ -131,6 +134,7 @@ class Proxy:
         self._router = router
         self._links = links
         self._begin = classifier.begin
+        self._classifier = classifier
         self.reconfigure(router, links, terms, classifier, plans, refuses_control=refuses_control)
 
     def reconfigure(
@@ -151,6 +155,7 @@ class Proxy:
         self._router = router
         self._links = links
         self._begin = classifier.begin
+        self._classifier = classifier
         self._waiting.reconfigure(router, terms)
         self._quarantine.reconfigure(router, terms)
         self._retries.reconfigure(plans)
@@ -204,6 +209,11 @@ class Proxy:
             if self.gate is not None:
                 call.tenant = tenant_of(exchange.head, door, self._tenants)
                 if not self._admitted(exchange, call, self.gate):
+                    return
+            if door.lists_models and self.models is not None:
+                models = self.models.answer(door.path)
+                if models is not None:
+                    exchange.reply(models)
                     return
             self.route(exchange, call)
             return
@@ -313,6 +323,11 @@ class Proxy:
         if refusal is not None:
             self._refuse(exchange, refusal)
             return
+        if self.models is not None and self.models.names_matter:
+            named = self._named(exchange, door, classification, self.models)
+            if named is None:
+                return
+            classification = named
         predicted = classification.cost
         costly = predicted is not FREE and predicted.costly
         if costly:
@@ -329,6 +344,21 @@ class Proxy:
         if signature in self._barred or tenant in self._barred_tenants:
             call.verdict = self._verdict_on(signature, tenant, predicted)
         self.route(exchange, call)
+
+    def _named(
+        self, exchange: Exchange, door: Door, classification: Classification, models: Models
+    ) -> Classification | None:
+        """The request with its model's real name; None: it has been answered, for nobody serves that model."""
+        body = models.renamed(classification.features.model, exchange.body)
+        if body is not None:
+            exchange.body = body
+            classification = self._classifier.classify(door.path, body)
+        refusal = models.refusal(classification.features.model)
+        if refusal is None:
+            return classification
+        self._tally.refused("model_not_found")
+        exchange.reply(refusal)
+        return None
 
     def _admitted(self, exchange: Exchange, call: Call, gate: TenantGate) -> bool:
         """Whether its tenant may ask for it; if not, it has been answered."""

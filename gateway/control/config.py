@@ -32,6 +32,7 @@ from gateway.control.document import Document, Location, parse_document
 from gateway.control.forwardingconfig import ForwardingConfig
 from gateway.control.includes import join_includes, read_with_includes
 from gateway.control.listenconfig import ListenConfig, ListenConfigs, check_listeners
+from gateway.control.modelsconfig import ModelsConfig
 from gateway.control.network import Address, AddressError, Origin, parse_address, parse_origin
 from gateway.control.part import Count, Limit, Micros, Millis, Name, Part, Seconds, Size
 from gateway.control.problem import ConfigError, Problem, in_order
@@ -283,6 +284,7 @@ class Config(Part):
     hookcost: HookCostConfig = HookCostConfig()
     breaker: BreakerConfig = BreakerConfig()
     tenants: TenantsConfig = TenantsConfig()
+    models: ModelsConfig = ModelsConfig()
     control_paths: Literal["refuse", "pass"] = "refuse"
     deadlines: DeadlinesConfig = DeadlinesConfig()
     zone: str = ""

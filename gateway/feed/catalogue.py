@@ -21,6 +21,7 @@ _TIMEOUT = aiohttp.ClientTimeout(total=5.0)
 _AGAIN_S = 2.0
 """Until a replica has answered once it is asked this often."""
 _AT_A_TIME = 16
+_TICK_S = 0.25
 _MOST_BYTES = 1 << 20
 _MOST_MODELS = 1000
 """Of one replica: an engine with many LoRA adapters names each."""
@@ -50,26 +51,27 @@ class Catalogue:
 
     def __init__(
         self,
+        replicas: Callable[[], Iterable[Serving]],
         refresh_s: float,
         *,
         clock: Callable[[], float],
-        changed: Callable[[], None] = lambda: None,
         reach: Reach | None = None,
     ) -> None:
-        """`clock` gives seconds, and is only read."""
-        self._refresh_s = refresh_s
-        self._reach = reach
+        """`replicas`: those of the moment. `clock` gives seconds, and is only read; `reach`: the ways to replicas."""
+        self.changed: Callable[[], None] = lambda: None
+        self.refresh_s = refresh_s
+        self.wanted = True
+        """While nobody wants to know, nobody is asked."""
+        self._replicas = replicas
         self._clock = clock
-        self._changed = changed
+        self._reach = reach
         self._watches: dict[str, _Watch] = {}
         self._session: ReplicaSession | None = None
         self._asking: asyncio.Task[None] | None = None
-        self._wake = asyncio.Event()
 
-    async def start(self, replicas: Iterable[Serving]) -> None:
-        """Begin to ask them."""
+    def start(self) -> None:
+        """Begin to ask them; returns at once."""
         self._session = open_session("models", self._reach)
-        self.update(replicas)
         self._asking = asyncio.create_task(self._ask_on(), name="models")
 
     async def close(self) -> None:
@@ -80,25 +82,11 @@ class Catalogue:
         if self._session is not None:
             await self._session.close()
 
-    def update(self, replicas: Iterable[Serving]) -> None:
-        """Ask these from now on, new ones at once, and forget the others."""
-        known, now_s = self._watches, self._clock()
-        self._watches = {}
-        for replica in replicas:
-            watch = known.get(replica.name)
-            if watch is None or watch.replica.url != replica.url:
-                watch = _Watch(replica, now_s)
-            self._watches[replica.name] = watch
-        self._wake.set()
-        if known.keys() - self._watches.keys():
-            self._changed()
-
     def recheck(self, name: str) -> None:
         """Ask one replica soon: it has come up, and may have been started anew with another model."""
         watch = self._watches.get(name)
         if watch is not None:
             watch.due_s = self._clock()
-            self._wake.set()
 
     def served_by(self, name: str) -> frozenset[str] | None:
         """The names of a replica's models; None while it has not said."""
@@ -110,7 +98,8 @@ class Catalogue:
     @property
     def complete(self) -> bool:
         """Whether every replica has said what it serves, so that a model that none has named is unknown."""
-        return all(watch.models is not None for watch in self._watches.values())
+        watches = self._watches.values()
+        return bool(watches) and all(watch.models is not None for watch in watches)
 
     def names(self) -> frozenset[str]:
         """All models that some replica serves."""
@@ -126,23 +115,30 @@ class Catalogue:
 
     # --- inside
 
+    def _look_around(self) -> None:
+        """Who is there now: new ones are asked at once, the others are forgotten."""
+        known, now_s = self._watches, self._clock()
+        self._watches = {}
+        for replica in self._replicas() if self.wanted else ():
+            watch = known.get(replica.name)
+            if watch is None or watch.replica is not replica:
+                watch = _Watch(replica, now_s)
+            self._watches[replica.name] = watch
+        if known.keys() - self._watches.keys():
+            self.changed()
+
     async def _ask_on(self) -> None:
         while True:
+            self._look_around()
             now_s = self._clock()
             due = [watch for watch in self._watches.values() if watch.due_s <= now_s]
             for at in range(0, len(due), _AT_A_TIME):
                 await asyncio.gather(*(self._ask(watch) for watch in due[at : at + _AT_A_TIME]))
-            next_s = min((watch.due_s for watch in self._watches.values()), default=now_s + self._refresh_s)
-            self._wake.clear()
-            try:
-                async with asyncio.timeout(max(0.05, next_s - self._clock())):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
+            await asyncio.sleep(_TICK_S)
 
     async def _ask(self, watch: _Watch) -> None:
         assert self._session is not None
-        watch.due_s = self._clock() + self._refresh_s
+        watch.due_s = self._clock() + self.refresh_s
         try:
             async with self._session.get(watch.replica.url + _PATH, timeout=_TIMEOUT) as response:
                 if response.status not in (200, 404):
@@ -157,7 +153,7 @@ class Catalogue:
             return
         if models != watch.models:
             watch.models = models
-            self._changed()
+            self.changed()
 
 
 def _models_in(body: bytes | None) -> tuple[dict[str, Any], ...]:

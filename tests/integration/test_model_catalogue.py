@@ -43,12 +43,17 @@ class Engine:
 
 @asynccontextmanager
 async def asking(
-    *engines: Engine, refresh_s: float = 60.0, changed: Callable[[], None] = lambda: None
+    *engines: Engine,
+    refresh_s: float = 60.0,
+    changed: Callable[[], None] = lambda: None,
+    present: list[Engine] | None = None,
 ) -> AsyncIterator[Catalogue]:
     for engine in engines:
         await engine.start()
-    catalogue = Catalogue(refresh_s, clock=asyncio.get_running_loop().time, changed=changed)
-    await catalogue.start(engines)
+    there = engines if present is None else present
+    catalogue = Catalogue(lambda: there, refresh_s, clock=asyncio.get_running_loop().time)
+    catalogue.changed = changed
+    catalogue.start()
     try:
         yield catalogue
     finally:
@@ -107,10 +112,10 @@ async def test_one_that_has_no_such_list_serves_nothing_that_is_known() -> None:
 
 async def test_replicas_come_and_go() -> None:
     one, two = Engine("one", ["a"]), Engine("two", ["b"])
-    async with asking(one, two) as catalogue:
-        await until(lambda: catalogue.complete)
-        catalogue.update([two])
-        assert catalogue.names() == {"b"}
-        catalogue.update([one, two])
-        assert not catalogue.complete
+    present = [one, two]
+    async with asking(one, two, present=present) as catalogue:
+        await until(lambda: catalogue.names() == {"a", "b"})
+        present.remove(one)
+        await until(lambda: catalogue.names() == {"b"})
+        present.append(one)
         await until(lambda: catalogue.names() == {"a", "b"})

@@ -286,6 +286,8 @@ async def house(
             for name, members in pools.items()
         },
         "rules": [rule for rule in RULES if rule["pool"] in pools] if rules is None else rules,
+        # Engines are asked nothing that a test does not know of.
+        "models": {"list": "pass"},
         **(config or {}),
     }
     running = House(Gateway(parse_config(json.dumps(document))), engines)
