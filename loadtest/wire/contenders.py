@@ -4,6 +4,7 @@ Owns one table, `CONTENDERS`. To add a gateway, add a row. Each runs as it would
 keep-alive on both sides, no delay of chunks.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -20,12 +21,16 @@ _SBIN = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a gateway is to run: it listens on `port`, its replicas on `replicas`, all on 127.0.0.1."""
+    """Where a gateway is to run: it listens on `port`, its replicas on `replicas`, all on 127.0.0.1.
+
+    feed: whether the replicas are said to have step feeds: `auto` or `off`.
+    """
 
     directory: Path
     port: int
     admin_port: int
     replicas: tuple[int, ...]
+    feed: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,11 @@ class Contender:
     """How to get the gateway where it is not installed; None where it is."""
     version: Callable[[], str]
     peer: bool = False
-    """Only measured with --peers."""
+    """An LLM router: measured in fewer rounds, and not with --quick unless --peers asks for it."""
+    slow: bool = False
+    """Measured in one round, with no more streams than it keeps up with, and not at a given rate."""
+    optional: bool = False
+    """Only measured when --only names it."""
     install: Callable[[], None] | None = None
 
 
@@ -72,6 +81,7 @@ default_pool: interactive
 pools:
   interactive:
     engine: sglang
+    feed: "{feed}"
     health: &seldom {{interval_s: 60}}  # HAProxy checks nothing here, and probes are no part of the data plane
     replicas: [{interactive}]
     step_budget_us: 1000
@@ -120,6 +130,7 @@ def _steplane_configuration(site: Site) -> Path:
             interactive=", ".join(urls[:-2]),
             grammar=urls[-2],
             quarantine=urls[-1],
+            feed=site.feed,
         )
     )
     return path
@@ -205,18 +216,32 @@ def _nginx(site: Site) -> list[str]:
 # ---- the Rust routers, each in a venv of its own ----
 
 
-def _wheel(name: str, version: str, command: Callable[[Site], list[str]]) -> Contender:
-    """A gateway from PyPI, in `.venvs/NAME`."""
-    python = VENVS / name / "bin" / "python"
+def _wheel(
+    name: str, version: str, command: Callable[[Site], list[str]], *, extra: str = "", slow: bool = False
+) -> Contender:
+    """A gateway from PyPI, in `.venvs/NAME`, made on first use."""
+    distribution = name.lower()
+    venv = VENVS / distribution
+    python = venv / "bin" / "python"
+    ready = venv / ".bench-ready"
 
     def missing() -> str | None:
-        return None if python.exists() else f"{name} is not installed; --peers installs {name}=={version} from PyPI"
+        if ready.exists() or (python.exists() and _has(python, distribution)):
+            return None
+        return f"{name} is not installed; without --quick, or with --peers, {distribution}=={version} comes from PyPI"
 
     def install() -> None:
-        subprocess.run([sys.executable, "-m", "venv", str(VENVS / name)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", f"{name}=={version}"], check=True)
+        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+        wanted = f"{distribution}{extra}=={version}"
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", wanted], check=True)
+        ready.touch()
 
-    return Contender(name, command, missing, lambda: f"{name} {version}", peer=True, install=install)
+    return Contender(name, command, missing, lambda: f"{name} {version}", peer=True, install=install, slow=slow)
+
+
+def _has(python: Path, distribution: str) -> bool:
+    words = [str(python), "-c", f"import importlib.metadata as m; m.version({distribution!r})"]
+    return subprocess.run(words, capture_output=True, check=False).returncode == 0
 
 
 def _router(module: str, *options: str) -> Callable[[Site], list[str]]:
@@ -227,6 +252,24 @@ def _router(module: str, *options: str) -> Callable[[Site], list[str]]:
         return [python, "-m", module, *where, "--policy", "round_robin", *options, "--worker-urls", *urls]
 
     return command
+
+
+# ---- LiteLLM ----
+
+
+def _litellm(site: Site) -> list[str]:
+    path = site.directory / "litellm.json"
+    replicas = [
+        {
+            "model_name": "bench",
+            "litellm_params": {"model": "openai/bench", "api_base": f"http://127.0.0.1:{port}/v1", "api_key": "none"},
+        }
+        for port in site.replicas
+    ]
+    path.write_text(json.dumps({"model_list": replicas}))  # JSON is YAML
+    offline = "LITELLM_LOCAL_MODEL_COST_MAP=True"
+    words = ["env", offline, "LITELLM_LOG=ERROR", str(VENVS / "litellm" / "bin" / "litellm"), "--config", str(path)]
+    return [*words, "--host", "127.0.0.1", "--port", str(site.port), "--num_workers", "1"]
 
 
 CONTENDERS = (
@@ -247,10 +290,15 @@ CONTENDERS = (
         _steplane(sys.executable),
         lambda: None,
         _first_line(sys.executable, "-P", "-m", "gateway.cli", "--version"),
+        optional=True,
     ),
     Contender("nginx", _nginx, _needs_program("nginx", "nginx"), _first_line("nginx", "-v")),
     _wheel("sglang-router", "0.3.2", _router("sglang_router.launch_router", "--log-level", "error")),
     _wheel("vllm-router", "0.1.17", _router("vllm_router.launch_router", "--log-level", "error")),
     _wheel("smg", "1.13.0", _router("smg.launch_router", "--log-level", "error")),
+    _wheel("LiteLLM", "1.106.0", _litellm, extra="[proxy]", slow=True),
 )
 """The first one is what the others are measured against."""
+
+DIRECT = "no gateway"
+"""The name under which clients are measured that ask a replica themselves: what a gateway's latency is added to."""

@@ -43,6 +43,9 @@ struct connection {
     size_t event_len;
     uint64_t sent_ns, previous_event_ns, next_send_ns;
     bool first_byte_seen;
+    /* What the socket would not take yet of a request: engines in this thread must read meanwhile. */
+    char *out;
+    size_t out_len;
 };
 
 struct samples {
@@ -106,13 +109,21 @@ static void dial(struct connection *c) {
     watch(&c->source, c->fd, EPOLL_CTL_ADD, EPOLLIN | EPOLLRDHUP);
 }
 
+static void forget_rest(struct connection *c) {
+    free(c->out);
+    c->out = NULL;
+    c->out_len = 0;
+}
+
 static void redial(struct connection *c) {
+    forget_rest(c);
     close(c->fd);
     run.reconnects++;
     dial(c);
 }
 
 static void retire(struct connection *c) {
+    forget_rest(c);
     close(c->fd);
     c->fd = -1;
     run.busy--;
@@ -134,6 +145,23 @@ static void number(char *request, size_t len) {
         for (int i = 0; i < MARK_BYTES; i++) at[i] = digits[value >> (60 - 4 * i) & 15];
 }
 
+static void keep_rest(struct connection *c, const char *data, size_t n) {
+    c->out = malloc(n);
+    if (!c->out) die("out of memory");
+    memcpy(c->out, data, c->out_len = n);
+    watch(&c->source, c->fd, EPOLL_CTL_MOD, EPOLLIN | EPOLLRDHUP | EPOLLOUT);
+}
+
+static void send_rest(struct connection *c) {
+    ssize_t n = send(c->fd, c->out, c->out_len, MSG_NOSIGNAL);
+    if (n < 0) return;
+    c->out_len -= (size_t)n;
+    memmove(c->out, c->out + n, c->out_len);
+    if (c->out_len) return;
+    forget_rest(c);
+    watch(&c->source, c->fd, EPOLL_CTL_MOD, EPOLLIN | EPOLLRDHUP);
+}
+
 static void fire(struct connection *c) {
     size_t at = 0, len;
     static char *copy;
@@ -152,8 +180,11 @@ static void fire(struct connection *c) {
     c->previous_event_ns = 0;
     while (at < len) {
         ssize_t n = send(c->fd, copy + at, len - at, MSG_NOSIGNAL);
-        if (n < 0 && errno == EAGAIN) continue; /* a request larger than the socket buffer: rare, and short */
-        if (n < 0) return;                      /* the read that follows reports the close */
+        if (n < 0 && errno == EAGAIN) {
+            keep_rest(c, copy + at, len - at);
+            return;
+        }
+        if (n < 0) return; /* the read that follows reports the close */
         at += (size_t)n;
     }
 }
@@ -314,8 +345,8 @@ static void take_bytes(struct connection *c, const char *data, size_t n, uint64_
 static void receive(struct source *source, uint32_t ready) {
     static char buffer[READ_BYTES];
     struct connection *c = (struct connection *)source;
-    (void)ready;
     if (c->fd < 0) return;
+    if (ready & EPOLLOUT && c->out) send_rest(c);
     ssize_t n = recv(c->fd, buffer, sizeof buffer, 0);
     if (n < 0 && errno == EAGAIN) return;
     if (n <= 0) {

@@ -11,16 +11,19 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loadtest.wire import process
-from loadtest.wire.contenders import ROOT, Contender, Site
+from loadtest.wire.contenders import DIRECT, ROOT, Contender, Site
 from loadtest.wire.driver import Driver, Load
 from loadtest.wire.workload import KINDS, Kind, request, write_requests
 
 _START_S = 90.0
 _WARM_S = 0.3
+_SLOW_STREAMS = 2
+_TIMED = ("plain", "paced")
+"""The kinds whose latency without a gateway is measured, too."""
 
 
 class ContenderError(Exception):
@@ -53,6 +56,14 @@ class Plan:
     gateway_core: int
     driver_core: int
     replicas: int = 4
+    peer_rounds: int = 2
+    """Of the LLM routers, whose figures need not be as sharp."""
+
+    def rounds_of(self, contender: Contender) -> int:
+        """How often a contender is measured."""
+        if contender.slow:
+            return 1
+        return min(self.rounds, self.peer_rounds) if contender.peer else self.rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +130,31 @@ def _run(driver: Driver, gateway: Gateway, kind: Kind, requests: Path, seconds: 
     return spent / 1e3, took, load
 
 
+def fitting(kind: Kind, contender: Contender) -> Kind | None:
+    """A kind of traffic as a contender is measured with it; None: not at all."""
+    if not contender.slow:
+        return kind
+    if kind.rate:
+        return None
+    return replace(kind, connections=_SLOW_STREAMS) if kind.chunks else kind
+
+
+def _sample(driver: Driver, gateway: Gateway, kind: Kind, requests: Path, plan: Plan, number: int) -> Sample:
+    spent_us, took_s, load = _run(driver, gateway, kind, requests, plan.seconds)
+    name = gateway.contender.name
+    units = load.events if kind.chunks else load.requests
+    if not units:
+        raise ContenderError(f"{name} answered no {kind.name} request: {load.first_error}")
+    rss = process.rss_bytes(gateway.process.pid)
+    return Sample(name, kind.name, number, spent_us / units, spent_us / 1e6 / took_s, rss, load)
+
+
+def _direct(driver: Driver, kind: Kind, requests: Path, plan: Plan, number: int) -> Sample:
+    """A replica asked by the clients themselves."""
+    load = driver.run(driver.ports[0], requests, connections=kind.connections, seconds=plan.seconds, rate=kind.rate)
+    return Sample(DIRECT, kind.name, number, 0.0, 0.0, 0, load)
+
+
 def measure(
     plan: Plan, contenders: Sequence[Contender], driver: Driver, directory: Path, say: Callable[[str], None]
 ) -> Iterator[Sample]:
@@ -136,18 +172,25 @@ def measure(
             files[kind.name] = directory / f"{kind.name}.requests"
             write_requests(kind, "127.0.0.1:8080", files[kind.name])
             for gateway in gateways:
-                _run(driver, gateway, kind, files[kind.name], _WARM_S)
+                if fits := fitting(kind, gateway.contender):
+                    _run(driver, gateway, fits, files[kind.name], _WARM_S)
         for number in range(plan.rounds):
             say(f"round {number + 1} of {plan.rounds}")
-            turn = number % len(gateways) if gateways else 0
             for kind in plan.kinds:
-                for gateway in gateways[turn:] + gateways[:turn]:
-                    spent_us, took_s, load = _run(driver, gateway, kind, files[kind.name], plan.seconds)
-                    units = load.events if kind.chunks else load.requests
-                    if not units:
-                        name = gateway.contender.name
-                        raise ContenderError(f"{name} answered no {kind.name} request: {load.first_error}")
-                    rss = process.rss_bytes(gateway.process.pid)
-                    yield Sample(
-                        gateway.contender.name, kind.name, number, spent_us / units, spent_us / 1e6 / took_s, rss, load
-                    )
+                if kind.name in _TIMED:
+                    yield _direct(driver, kind, files[kind.name], plan, number)
+                for gateway in _turned(gateways, number):
+                    fits = fitting(kind, gateway.contender)
+                    if fits is None or number >= plan.rounds_of(gateway.contender):
+                        continue
+                    try:
+                        yield _sample(driver, gateway, fits, files[kind.name], plan, number)
+                    except ContenderError as error:
+                        say(f"measured no further: {error}")
+                        gateways.remove(gateway)
+
+
+def _turned(gateways: Sequence[Gateway], by: int) -> list[Gateway]:
+    """The gateways, beginning with another one each time."""
+    at = by % len(gateways) if gateways else 0
+    return [*gateways[at:], *gateways[:at]]

@@ -12,7 +12,8 @@ UNIQUE = "@" * 16
 """The driver puts a number here that it has never sent before."""
 
 _VARIANTS = 64
-_BODY_BYTES = 1024
+_FILE_BYTES = 4 * 2**20
+"""Of large bodies there are fewer."""
 _TEXT = "the engine steps all running sequences together so one slow hook sets the pace of every stream in it"
 
 _HEADERS = (
@@ -69,6 +70,8 @@ class Kind:
     """Every request has a header that no other has, as with distributed tracing."""
     chunks: int = 0
     """SSE events of each response, before [DONE]; 0: not a stream."""
+    body_bytes: int = 1024
+    """About so long is a request's body."""
     interval_us: int = 0
     """Between two events of a stream; negative: all streams tick together."""
 
@@ -109,10 +112,10 @@ def request(kind: Kind, prompt: str, host: str) -> bytes:
 
 
 def write_requests(kind: Kind, host: str, path: Path) -> None:
-    """Writes the driver's request file: bodies of about 1 KiB, no two prompts alike, of many lengths."""
+    """Writes the driver's request file: no two prompts alike, of many lengths."""
     rng = random.Random(kind.name)
     with path.open("wb") as file:
-        for _ in range(_VARIANTS):
-            spare = _BODY_BYTES - len(request(Kind("", "", 0), "", host).partition(b"\r\n\r\n")[2]) - len(UNIQUE)
+        for _ in range(max(4, min(_VARIANTS, _FILE_BYTES // kind.body_bytes))):
+            spare = kind.body_bytes - len(request(Kind("", "", 0), "", host).partition(b"\r\n\r\n")[2]) - len(UNIQUE)
             words = " ".join(rng.choices(_TEXT.split(), k=spare // 4))
             file.write(request(kind, UNIQUE + words[: spare - rng.randrange(200)], host) + b"\0")
