@@ -34,7 +34,9 @@ log = structlog.get_logger("steplane.fleet")
 _TURN_S = 0.001
 """Longest piece of work between two looks at requests."""
 _STAND_IN_S = 5.0
-"""How long those that leave a pool wait for the first health checks of those that join it."""
+"""How long a change waits for the first health checks of those that join, where they are all that is left of a pool."""
+_ASKED = 20
+"""Of so many of them."""
 
 _SOURCES: tuple[Source, ...] = ("file", "discovered", "added")
 """Who names replicas; where two name one, the first has it its way."""
@@ -138,6 +140,8 @@ class Fleet:
             async for name, each in _in_turns(list(self._missing(config))):
                 joined.add(self._join(opened.get(name) or self.terms[name], each, config))
             pools = {name: opened[name].pool if name in opened else self.pools[name] for name in config.pools}
+            surplus = self._surplus(config)
+            await self._await_stand_ins(joined, surplus)
             for name, part in config.pools.items():
                 self._reconfigure(opened.get(name) or self.terms[name], part, config)
             decide = await prepare(pools)
@@ -148,7 +152,8 @@ class Fleet:
             decide()
             for pool in gone:
                 self._let_go(pool)
-            await self._part(self._surplus(), joined)
+            async for replica in _in_turns(surplus):
+                self._leave(replica)
             async for link in _in_turns(list(self.links.values())):
                 self._follow(link, before)
 
@@ -241,14 +246,13 @@ class Fleet:
                 elif present is None or present.pool != name or not _is_same(present, each, part):
                     yield name, each
 
-    def _surplus(self, pools: Mapping[str, Pool] | None = None) -> list[Replica]:
-        """Who should leave: not wanted, or followed by another of its name; `pools`: of these alone."""
-        wanted = {name: self._wanted(name) for name in (self.pools if pools is None else pools)}
+    def _surplus(self, config: Config) -> list[Replica]:
+        """Who should leave: not wanted, or followed by another of its name."""
+        wanted = {name: self._wanted(name) for name in config.pools}
         return [
             replica
             for replica in self.links
-            if (pools is None or replica.pool in pools)
-            and (self._replicas.get(replica.name) is not replica or replica.name not in wanted.get(replica.pool, {}))
+            if self._replicas.get(replica.name) is not replica or replica.name not in wanted.get(replica.pool, {})
         ]
 
     async def _even_out(self, name: str) -> None:
@@ -261,15 +265,23 @@ class Fleet:
                 log.error("replica_name_taken", replica=label, pool=name, taken_by=present.pool)
             elif present is None or not _is_same(present, each, part):
                 joined.add(self._join(self.terms[name], each, self.config))
-        await self._part(self._surplus({name: self.pools[name]}), joined)
-
-    async def _part(self, leaving: Sequence[Replica], joined: set[Replica]) -> None:
-        """Let replicas leave, but none for which another joins before that was asked whether it is well."""
-        pools = {replica.pool for replica in leaving}
-        if self._watching:
-            await self.health.wait_probed([each for each in joined if each.pool in pools], _STAND_IN_S)
-        async for replica in _in_turns(leaving):
+        surplus = [replica for replica in self._surplus(self.config) if replica.pool == name]
+        await self._await_stand_ins(joined, surplus)
+        async for replica in _in_turns(surplus):
             self._leave(replica)
+
+    async def _await_stand_ins(self, joined: set[Replica], leaving: Sequence[Replica]) -> None:
+        """Give those that join a pool time to be found well, where nobody else would be left of it."""
+        if not self._watching:
+            return
+        going = set(leaving)
+        waits = []
+        for name in {replica.pool for replica in joined}:
+            others = [replica for replica in self.links if replica.pool == name and replica not in going | joined]
+            if not any(replica.available for replica in others):
+                fresh = [replica for replica in joined if replica.pool == name]
+                waits.append(self.health.wait_any_up(fresh[:_ASKED], _STAND_IN_S))
+        await asyncio.gather(*waits)
 
     # --- one at a time
 

@@ -120,7 +120,7 @@ class Reloading:
                 async for changes in awatch(
                     *folders, recursive=False, debounce=_SETTLE_MS, step=_LOOK_MS, watch_filter=None
                 ):
-                    if any(_concerns(Path(str(path)), files) for _, path in changes):
+                    if any(_concerns(Path(path), files) for _, path in changes):
                         await self.reload("file")
                         if not self._is_wanted() or self._places() != (files, folders):
                             break
@@ -130,7 +130,7 @@ class Reloading:
         """The files that count, and the folders in which they, or further ones, are."""
         source = self.reloads.source
         assert source is not None
-        files = frozenset(Path(file).absolute() for file in (*self._config.files, source))
+        files = frozenset({source.absolute(), *(Path(file).absolute() for file in self._config.files)})
         patterns = [(source.parent / pattern).parent for pattern in self._config.include]
         folders = {folder.absolute() for folder in (*(file.parent for file in files), *patterns) if folder.is_dir()}
         return files, tuple(sorted(folders))

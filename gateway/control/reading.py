@@ -1,8 +1,8 @@
 """Reads and checks a configuration in a process of its own, and compares it with the one in force.
 
 A gateway of a thousand replicas spends 0.1 s on that, in pieces that hold the interpreter for tens of milliseconds: a
-thread would hold up the requests as well. What comes back is in small parts, for the same reason. Run as a module, it
-is that process: `python -m gateway.control.reading FILE`, the configuration in force on stdin.
+thread would hold up the requests as well. What comes back is in small parts, for the same reason. The process runs
+`main`, with the configuration in force on its stdin.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from gateway import __version__
 from gateway.control.changes import Change, changes_between
 from gateway.control.config import Config, load_config
 from gateway.control.problem import ConfigError, Problem
@@ -39,7 +40,7 @@ async def read_beside(path: Path, current: bytes) -> Reading:
 
     Raises OSError where no process can be had, or it does not do what it should.
     """
-    command = [sys.executable, "-m", "gateway.control.reading", str(path)]
+    command = [sys.executable, "-c", f"from {__name__} import main; main()", str(path), __version__]
     search = os.pathsep.join([_PACKAGES, *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"PYTHONPATH": search}
 
@@ -106,9 +107,7 @@ def _read(path: Path, current: Config) -> Reading:
 
 def main() -> None:
     """The process: see the module."""
+    if sys.argv[2] != __version__:
+        sys.exit(f"steplane {__version__} was installed since steplane {sys.argv[2]} was started: restart it")
     current: Config = pickle.loads(sys.stdin.buffer.read())  # noqa: S301 (from the process that started this one)
     _send(sys.stdout.buffer, _read(Path(sys.argv[1]), current))
-
-
-if __name__ == "__main__":
-    main()

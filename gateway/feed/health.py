@@ -9,13 +9,12 @@ conclusive, since nothing listens there. Nor does one take traffic that serves a
 """
 
 import asyncio
-import contextlib
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from errno import ECONNREFUSED
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -196,12 +195,17 @@ class HealthMonitor:
         """Return when every replica has been probed at least once."""
         await self._all_probed.wait()
 
-    async def wait_probed(self, targets: Iterable[Target], most_s: float) -> None:
-        """Return when each of these has been probed at least once, after `most_s` seconds in any case."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(most_s):
-                for target in targets:
-                    await self._watches[id(target)].probed.wait()
+    async def wait_any_up(self, targets: Sequence[Target], most_s: float) -> None:
+        """Return when one of these is up or all have been probed, after `most_s` seconds in any case."""
+        watches = [self._watches[id(target)] for target in targets]
+        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(watch.came_up.wait()) for watch in watches]
+        waits.append(asyncio.gather(*[watch.probed.wait() for watch in watches]))
+        try:
+            await asyncio.wait(waits, timeout=most_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
 
     async def wait_all_up(self) -> None:
         """Return when every replica has been up at least once."""
