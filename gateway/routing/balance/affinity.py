@@ -13,7 +13,7 @@ from gateway.routing.balance.session import session_of_header, session_of_user
 from gateway.routing.replica import Replica
 
 BOUND = 1.25
-FLOOR = 4
+FLOOR = 8
 
 
 @dataclass(frozen=True, slots=True)
