@@ -17,7 +17,7 @@ import structlog
 log = structlog.get_logger("steplane.wire")
 
 _LOOK_EVERY_S: Final = 1.0
-"""How often files are looked at, at most; a look takes microseconds on a local disk."""
+"""A look takes microseconds on a local disk."""
 
 
 class TlsError(Exception):
@@ -49,11 +49,12 @@ class TlsOptions:
 class ClientTls:
     """A TLS context that follows its files. One for all servers that are reached alike."""
 
-    def __init__(self, options: TlsOptions) -> None:
-        """Reads the files. Raises TlsError."""
+    def __init__(self, options: TlsOptions, look_every_s: float = _LOOK_EVERY_S) -> None:
+        """Reads the files. Raises TlsError. look_every_s: how often they are looked at, at most."""
         self.options = options
         self._stamps = _stamps(options)
         self._context = _load(options)
+        self._look_every_s = look_every_s
         self._looked_at = 0.0
         self._reading: asyncio.Task[None] | None = None
 
@@ -66,7 +67,7 @@ class ClientTls:
         """The context after a look at the files; they are read in a thread."""
         loop = asyncio.get_running_loop()
         now = loop.time()
-        if self.options.files and now - self._looked_at >= _LOOK_EVERY_S and self._reading is None:
+        if self.options.files and now - self._looked_at >= self._look_every_s and self._reading is None:
             self._looked_at = now
             if _stamps(self.options) != self._stamps:
                 self._reading = loop.create_task(self._read())

@@ -65,6 +65,13 @@ class Placed(ScriptedUpstream):
             self._server = await asyncio.start_server(self._accepted, limit=1 << 22, **self._where)
             self.port = self._server.sockets[0].getsockname()[1]
 
+    async def stop(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        for _ in range(3):  # a connection kept ready may have been accepted just now: let its script begin, to be ended
+            await asyncio.sleep(0)
+        await super().stop()
+
 
 @contextlib.asynccontextmanager
 async def placed(script: Script | None = None, **where: Any) -> AsyncIterator[Placed]:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from gateway.wire import clienttls
 from gateway.wire.clienttls import ClientTls, TlsError, TlsOptions
 from gateway.wire.failure import FailureKind
 from tests.integration.wire.certificates import Authority, lock, make_authority
@@ -88,14 +87,12 @@ async def test_a_replica_that_asks_for_our_certificate_is_shown_it(authority: Au
 
 
 async def test_a_renewed_authority_counts_from_the_next_connection_on(
-    authority: Authority, stranger: Authority, monkeypatch: pytest.MonkeyPatch
+    authority: Authority, stranger: Authority
 ) -> None:
-    monkeypatch.setattr(clienttls, "_LOOK_EVERY_S", 0.0)
     async with placed(ssl=serving(authority)) as server, wire(timeouts=PATIENT) as gateway:
         trusted = stranger.folder / "trusted.pem"
         trusted.write_bytes(stranger.file.read_bytes())
-        tls = ClientTls(TlsOptions(ca=trusted))
-        connect(gateway, server.port, tls=tls)
+        connect(gateway, server.port, tls=ClientTls(TlsOptions(ca=trusted), look_every_s=0.0))
         client = await gateway.client()
         assert (await client.ask(GET)).status == 502
         trusted.write_bytes(b"half wri")
@@ -104,25 +101,14 @@ async def test_a_renewed_authority_counts_from_the_next_connection_on(
         assert (await client.ask(GET)).status == 200
 
 
-async def test_files_that_change_while_many_connect_are_read_once(
-    authority: Authority, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(clienttls, "_LOOK_EVERY_S", 0.0)
-    reads: list[TlsOptions] = []
-    load = clienttls._load
-
-    def counted(options: TlsOptions) -> ssl.SSLContext:
-        reads.append(options)
-        return load(options)
-
-    monkeypatch.setattr(clienttls, "_load", counted)
-    tls = ClientTls(TlsOptions(ca=authority.file))
+async def test_files_that_change_while_many_connect_are_read_once_for_all(authority: Authority) -> None:
+    tls = ClientTls(TlsOptions(ca=authority.file), look_every_s=0.0)
     before = tls.context
     authority.file.write_bytes(authority.file.read_bytes() + b"\n")
     contexts = await asyncio.gather(*(tls.refreshed() for _ in range(20)))
-    assert len(reads) == 2
     assert len(set(contexts)) == 1
     assert contexts[0] is not before
+    assert await tls.refreshed() is contexts[0]
 
 
 def test_files_that_cannot_be_used_say_which_and_why(authority: Authority) -> None:
