@@ -53,10 +53,12 @@ def _read_workers(text: str) -> int | Literal["auto"]:
 
 
 async def _serve(config: Config) -> int:
+    loop = asyncio.get_running_loop()
     # By default it would end us: who sends it to a gateway of several workers may send it to this one, too.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, _log.warning, "only several workers can be renewed")
+    loop.add_signal_handler(signal.SIGUSR2, _log.warning, "only several workers can be renewed")
     with Stop() as stop:
         async with running(config, stop, _HINT) as gateway:
+            loop.add_signal_handler(signal.SIGHUP, gateway.reloading.request, "signal")
             admin = Address(*gateway.admin_address)
             replicas = sum(len(pool.replicas) for pool in config.pools.values())
             places = ", ".join(_places(config, gateway.data_address))

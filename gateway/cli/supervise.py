@@ -1,6 +1,7 @@
 """`steplane serve` with several workers: a supervisor in this process, and what the signals ask of it.
 
-SIGTERM or SIGINT: all end in good order; once more: at once. SIGUSR2 or SIGHUP: new workers take over.
+SIGTERM or SIGINT: all end in good order; once more: at once. SIGHUP: the workers read the configuration again. SIGUSR2:
+new workers take over.
 """
 
 import asyncio
@@ -16,26 +17,23 @@ from gateway.control.network import Address
 from gateway.workers.front import Front
 from gateway.workers.supervisor import Loaded, NotRenewedError, NotStartedError, Supervisor
 
-_RENEWING = (signal.SIGUSR2, signal.SIGHUP)
-
 _log = structlog.get_logger("steplane")
 
 
 async def supervise(loaded: Loaded, workers: int | None, hint: str) -> int:
     """Serve until a signal; the exit code. Raises CliError, with `hint` when a port can't be had."""
-    renewal = asyncio.Event()
-    for number in _RENEWING:
-        asyncio.get_running_loop().add_signal_handler(number, renewal.set)
+    asked: asyncio.Queue[signal.Signals] = asyncio.Queue()
+    for number in (signal.SIGHUP, signal.SIGUSR2):
+        asyncio.get_running_loop().add_signal_handler(number, asked.put_nowait, number)
     with Stop() as stop:
         supervisor = Supervisor(loaded, workers)
-        front = Front(supervisor)
-        supervisor.on_end_asked = stop.requested.set
+        front = Front(supervisor, stop.requested.set)
         try:
             await front.start()
             if await unless(stop.requested, supervisor.start()):
                 _welcome(supervisor, front)
                 notify_ready()
-                await unless(stop.requested, _renew_when_asked(supervisor, renewal))
+                await unless(stop.requested, _obey(supervisor, asked))
             notify_stopping()
             _log.info("draining", seconds=supervisor.loaded.config.timeouts.drain_s)
             await unless(stop.at_once, supervisor.drain())
@@ -49,15 +47,17 @@ async def supervise(loaded: Loaded, workers: int | None, hint: str) -> int:
         return stop.exit_code
 
 
-async def _renew_when_asked(supervisor: Supervisor, renewal: asyncio.Event) -> None:
+async def _obey(supervisor: Supervisor, asked: "asyncio.Queue[signal.Signals]") -> None:
     while True:
-        await renewal.wait()
-        renewal.clear()
+        number = await asked.get()
         notify_reloading()
         try:
-            await supervisor.renew()
+            if number == signal.SIGHUP:
+                await supervisor.reload()
+            else:
+                await supervisor.renew()
         except NotRenewedError as error:
-            _log.error("workers not renewed", why=str(error))
+            _log.error("workers go on as they were", signal=number.name, why=str(error))
         notify_ready()
 
 

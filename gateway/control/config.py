@@ -337,9 +337,7 @@ def load_config(path: Path | str, variables: Mapping[str, str] = os.environ) -> 
 
     variables: what `${NAME}` stands for in it.
     """
-    config = check_config(read_with_includes(Path(path), variables), Path(path).parent)
-    config._source = Path(path)
-    return config
+    return check_config(read_with_includes(Path(path), variables), Path(path).parent, Path(path))
 
 
 def parse_config(text: str, file: str = "<text>", variables: Mapping[str, str] = os.environ) -> Config:
@@ -347,8 +345,11 @@ def parse_config(text: str, file: str = "<text>", variables: Mapping[str, str] =
     return check_config(join_includes(parse_document(file, text, variables), Path(file), variables), Path())
 
 
-def check_config(document: Document, folder: Path) -> Config:
-    """The configuration that a document is. Raises ConfigError. `folder`: where files that it names are looked for."""
+def check_config(document: Document, folder: Path, source: Path | None = None) -> Config:
+    """The configuration that a document is. Raises ConfigError.
+
+    folder: where files that it names are looked for. source: the file that it was read from, to be read again.
+    """
     try:
         config = validate(Config, document)
     except ValidationError as error:
@@ -366,6 +367,7 @@ def check_config(document: Document, folder: Path) -> Config:
         pool._zone = config.zone
     config._warnings = tuple(warnings)
     config._folder = folder
+    config._source = source
     config._files = document.files
     config._origins = document.origins
     return config

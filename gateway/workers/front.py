@@ -6,7 +6,7 @@ ready, its workers, their renewal and its end.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import aiohttp
@@ -19,8 +19,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from gateway.control.api.reply import ApiError, json_reply, openai_errors
+from gateway.control.api.reply import ApiError, json_reply, openai_errors, refuse_pages
 from gateway.workers.documents import merge_pools, merge_running
+from gateway.workers.journal import Journal
 from gateway.workers.merge import Merged
 from gateway.workers.process import WorkerProcess
 from gateway.workers.samples import collect, metrics
@@ -35,7 +36,7 @@ _INDEX = {
     "POST /api/v1/restart": "new workers, of the code and configuration that are there now, in place of the old ones",
     "POST /api/v1/drain": "end in good order, as SIGTERM does",
 }
-_TO_ALL = ("/api/v1/pools/", "/api/v1/replicas/")
+_TO_ALL = ("/api/v1/pools/", "/api/v1/replicas/", "/api/v1/reload")
 """Paths under which a change is each worker's own."""
 _NOT_PASSED_ON = frozenset(
     ("connection", "keep-alive", "transfer-encoding", "content-length", "date", "server", "accept-encoding")
@@ -47,8 +48,10 @@ _log = structlog.get_logger("steplane.supervisor")
 class Front:
     """See the module. `address`: where it listens, once it has started."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
+    def __init__(self, supervisor: Supervisor, end: Callable[[], None]) -> None:
+        """`end`: called when somebody asks for the end of all."""
         self.address = ("", 0)
+        self._end = end
         self._supervisor = supervisor
         self._merged = Merged()
         self._sessions: dict[int, aiohttp.ClientSession] = {}
@@ -58,7 +61,9 @@ class Front:
         self._runner: web.AppRunner | None = None
         self._turn = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._journal = Journal()
         supervisor.on_retired = self._retired
+        supervisor.prepare = self._prepare
 
     async def start(self) -> None:
         """Listen where the configuration says. Raises OSError."""
@@ -149,15 +154,17 @@ class Front:
             }
         )
 
-    async def _restart(self, _: web.Request) -> web.Response:
+    async def _restart(self, request: web.Request) -> web.Response:
+        refuse_pages(request)
         try:
             await self._supervisor.renew()
         except NotRenewedError as error:
             raise ApiError(409, "not_renewed", f"the workers go on as they were: {error}") from None
         return json_reply({"generation": self._supervisor.generation, "workers": self._supervisor.loaded.count})
 
-    async def _drain(self, _: web.Request) -> web.Response:
-        self._supervisor.on_end_asked()
+    async def _drain(self, request: web.Request) -> web.Response:
+        refuse_pages(request)
+        self._end()
         return json_reply({"draining": True}, status=202)
 
     # --- of the workers
@@ -175,9 +182,18 @@ class Front:
         return json_reply(merge(documents)) if documents else await self._passed_on(request, workers[:1])
 
     async def _forward(self, request: web.Request) -> web.Response:
-        changes_all = request.method not in ("GET", "HEAD") and request.path.startswith(_TO_ALL)
         workers = self._asked()
-        return await self._passed_on(request, workers if changes_all else workers[:1])
+        if request.method in ("GET", "HEAD") or not request.path.startswith(_TO_ALL):
+            return await self._passed_on(request, workers[:1])
+        reply = await self._passed_on(request, workers)
+        if reply.status < 300 and isinstance(reply.body, bytes):
+            self._journal.note(request.method, request.raw_path, await request.read(), orjson.loads(reply.body))
+        return reply
+
+    async def _prepare(self, worker: WorkerProcess) -> None:
+        """Tell a new worker what people have changed; what there is no more to change is passed over."""
+        for deed in self._journal.deeds:
+            await self._say(worker, deed.method, deed.path, deed.body, {"content-type": "application/json"})
 
     def _asked(self) -> list[WorkerProcess]:
         """The workers that may be asked, another one first each time. Raises ApiError where there are none."""
@@ -206,17 +222,20 @@ class Front:
         return next((reply for reply in said if reply.status >= 300), said[0])
 
     async def _ask(self, worker: WorkerProcess, request: web.Request, body: bytes) -> web.Response | None:
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in _NOT_PASSED_ON}
+        return await self._say(worker, request.method, request.raw_path, body, headers)
+
+    async def _say(
+        self, worker: WorkerProcess, method: str, path: str, body: bytes, headers: Mapping[str, str]
+    ) -> web.Response | None:
         session = self._sessions.get(worker.key)
         if session is None:
             session = self._sessions[worker.key] = aiohttp.ClientSession(
                 connector=aiohttp.UnixConnector(str(worker.admin)),
                 timeout=aiohttp.ClientTimeout(total=_ANSWER_WITHIN_S),
             )
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in _NOT_PASSED_ON}
         try:
-            async with session.request(
-                request.method, f"http://worker{request.raw_path}", data=body, headers=headers
-            ) as reply:
+            async with session.request(method, f"http://worker{path}", data=body, headers=headers) as reply:
                 kept = {name: value for name, value in reply.headers.items() if name.lower() not in _NOT_PASSED_ON}
                 return web.Response(status=reply.status, body=await reply.read(), headers=kept)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

@@ -52,6 +52,10 @@ class Shares(msgspec.Struct, tag=True, frozen=True):
     parts: dict[str, float]
 
 
+class Reload(msgspec.Struct, tag=True, frozen=True):
+    """To a worker: read the configuration again and take over what can be changed while it runs."""
+
+
 class AskSamples(msgspec.Struct, tag=True, frozen=True):
     """To a worker: what are your metrics?"""
 
@@ -99,9 +103,9 @@ class Samples(msgspec.Struct, tag=True, frozen=True):
     families: list[Family]
 
 
-class EndAsked(msgspec.Struct, tag=True, frozen=True):
-    """Of a worker: somebody has asked it for the end of all, by its admin port."""
+class Reloaded(msgspec.Struct, tag=True, frozen=True):
+    """Of a worker: it has taken over another configuration, for whatever reason it read it."""
 
 
-ToWorker = Hello | Accept | Drain | Shares | AskSamples
-OfWorker = Ready | Accepting | Demands | Samples | EndAsked
+ToWorker = Hello | Accept | Drain | Shares | Reload | AskSamples
+OfWorker = Ready | Accepting | Demands | Samples | Reloaded

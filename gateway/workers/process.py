@@ -18,11 +18,12 @@ from gateway.workers.messages import (
     Demand,
     Demands,
     Drain,
-    EndAsked,
     Family,
     Hello,
     OfWorker,
     Ready,
+    Reload,
+    Reloaded,
     Samples,
     Shares,
     Slots,
@@ -46,7 +47,7 @@ class WorkerProcess:
     ended:     the process is gone, and all that it said was heard; `returncode` then says how.
     granted:   its part of each pool's budget, as it was told last; ceilings: the most that it may take for its part, as
                long as it has not said that it has heard the last word.
-    end_asked: somebody has asked it for the end of all.
+    reloads:   how often it has taken over another configuration.
     accepts:   slots that it was told to take clients from; `accepting`: those that it said it does.
     """
 
@@ -63,7 +64,7 @@ class WorkerProcess:
         self.ended = False
         self.kept = False
         self.leaving = False
-        self.end_asked = False
+        self.reloads = 0
         self.accepts: Slots = []
         self.accepting: Slots = []
         self.granted: dict[str, float] = {}
@@ -134,6 +135,11 @@ class WorkerProcess:
             self._grants += 1
             self._channel.send(Shares(self._grants, parts))
 
+    def reload(self) -> None:
+        """Have it read its configuration again."""
+        if self._channel is not None:
+            self._channel.send(Reload())
+
     def drain(self, *, handed_over: bool) -> None:
         """Have it end in good order."""
         self.leaving = True
@@ -183,8 +189,8 @@ class WorkerProcess:
                 self.demands = pools
                 if heard == self._grants:
                     self.ceilings = dict(self.granted)
-            case EndAsked():
-                self.end_asked = True
+            case Reloaded():
+                self.reloads += 1
             case Samples(number, families):
                 self.samples = families
                 answer = self._asked.get(number)

@@ -9,7 +9,7 @@ import asyncio
 import os
 import random
 import tempfile
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,7 +66,7 @@ class Loaded:
 def load(path: Path, workers: int | None = None) -> Loaded:
     """Read and check a configuration file. `workers`: in place of its own. Raises ConfigError."""
     document = read_with_includes(path, os.environ)
-    loaded = Loaded(path, document, check_config(document, path.parent))
+    loaded = Loaded(path, document, check_config(document, path.parent, path))
     if workers is not None:
         loaded.count = workers
     return loaded
@@ -77,8 +77,8 @@ class Supervisor:
 
     generation: how many times all workers were started, of those that have the clients. restarts: of single ones.
     workers:    all whose processes are there, by key.
+    prepare:    awaited for each worker that has become ready, before it gets clients.
     on_retired: called with a worker that has ended, when all that it said was heard.
-    on_end_asked: called when somebody asks for the end of all.
     """
 
     def __init__(self, loaded: Loaded, workers: int | None = None) -> None:
@@ -89,13 +89,14 @@ class Supervisor:
         self.draining = False
         self.renewing = False
         self.workers: dict[int, WorkerProcess] = {}
+        self.prepare: Callable[[WorkerProcess], Awaitable[None]] = _as_it_is
         self.on_retired: Callable[[WorkerProcess], None] = _nobody
-        self.on_end_asked: Callable[[], None] = _nothing
         self._workers_wanted = workers
         self._folder = tempfile.TemporaryDirectory(prefix="steplane-")
         self._books = BooksServer()
         self._listeners: Listeners | None = None
         self._pauses: dict[int, Backoff] = {}
+        self._reloads_seen: dict[int, int] = {}
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -163,6 +164,15 @@ class Supervisor:
         finally:
             self.renewing = False
 
+    async def reload(self) -> None:
+        """Have the workers read the configuration again, if it is one. Raises NotRenewedError."""
+        try:
+            await asyncio.to_thread(load, self.loaded.path)
+        except ConfigError as error:
+            raise NotRenewedError(f"the configuration has problems: {error}") from None
+        for worker in self.current:
+            worker.reload()
+
     async def _renew(self) -> None:
         assert self._listeners is not None
         loaded = await asyncio.to_thread(self._read_again)
@@ -186,6 +196,15 @@ class Supervisor:
             worker.drain(handed_over=True)
             self._see_off(worker, 0.0)
         _log.info("workers renewed", generation=self.generation, workers=len(new))
+
+    async def _read_what_they_have(self) -> None:
+        """Workers have taken over another configuration: one that is started in the place of another begins with it."""
+        with suppress(ConfigError):  # it has changed again, for the worse
+            loaded = await asyncio.to_thread(load, self.loaded.path)
+            # Which sockets there are, and how many workers, is changed by a renewal alone.
+            if loaded.config.listen == self.loaded.config.listen:
+                loaded.count = self.loaded.count
+                self.loaded = loaded
 
     def _read_again(self) -> Loaded:
         try:
@@ -211,7 +230,10 @@ class Supervisor:
                     if any(worker.ended for worker in workers):
                         return False
                     await self._changed.wait()
-        return all(worker.ready and not worker.ended for worker in workers)
+        if not all(worker.ready and not worker.ended for worker in workers):
+            return False
+        await asyncio.gather(*(self.prepare(worker) for worker in workers))
+        return True
 
     def _keep(self, workers: Sequence[WorkerProcess]) -> None:
         """Their generation is the one that counts: clients are theirs, and whoever of them dies is started again."""
@@ -259,11 +281,13 @@ class Supervisor:
         self._share()
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
-        if worker.end_asked and not self.draining:
-            self.on_end_asked()
+        if self._reloads_seen.get(worker.key, 0) < worker.reloads:
+            self._reloads_seen[worker.key] = worker.reloads
+            self._spawn(self._read_what_they_have())
 
     def _retired(self, worker: WorkerProcess) -> None:
         del self.workers[worker.key]
+        self._reloads_seen.pop(worker.key, None)
         self.on_retired(worker)
         if worker.leaving or self.draining or not worker.kept:
             if worker.returncode:
@@ -357,9 +381,9 @@ class Supervisor:
         task.add_done_callback(self._tasks.discard)
 
 
+async def _as_it_is(worker: WorkerProcess) -> None:
+    """Nothing is to be done."""
+
+
 def _nobody(worker: WorkerProcess) -> None:
     """Nobody wants to know."""
-
-
-def _nothing() -> None:
-    """Nobody can end us."""

@@ -29,6 +29,8 @@ from gateway.workers.messages import (
     Drain,
     Hello,
     Ready,
+    Reload,
+    Reloaded,
     Samples,
     Shares,
     ToWorker,
@@ -63,10 +65,11 @@ class _Worker:
     def __init__(self, hello: Hello, channel: Channel[ToWorker]) -> None:
         document = Document(hello.file, hello.document, {}, {}, files=tuple(hello.files))
         try:
-            config = check_config(document, Path(hello.folder))
+            config = check_config(document, Path(hello.folder), Path(hello.file))
         except ConfigError as error:
             raise WorkerError(f"the supervisor's configuration can't be used here: {error}") from None
         self._hello = hello
+        self._config = config
         self._channel = channel
         self._gateway = Gateway(config, Seat(Path(hello.admin), Path(hello.books)))
         self._lending = Lending(hello.shares)
@@ -123,6 +126,8 @@ class _Worker:
                 case Shares():
                     self._lending.grant(message)
                     self._hold()
+                case Reload():
+                    self._gateway.reloading.request("signal")
                 case AskSamples(number):
                     self._channel.send(Samples(number, collect(self._gateway.registry)))
                 case Hello():
@@ -153,6 +158,9 @@ class _Worker:
             self._hold()
 
     def _hold(self) -> None:
+        if self._gateway.config is not self._config:
+            self._config = self._gateway.config
+            self._channel.send(Reloaded())
         configs, pools = self._gateway.config.pools, self._gateway.router.pools
         self._lending.hold(configs, pools)
         news = self._lending.news(configs, pools)

@@ -104,7 +104,7 @@ async def test_a_bad_configuration_renews_nobody_and_says_why(serving: Serving) 
     assert status == 409
     assert "nowhere" in answer["error"]["message"]
     serving.signal(signal.SIGUSR2)
-    await until(lambda: serving.logged("workers not renewed"), "said so")
+    await until(lambda: serving.logged("workers go on as they were"), "said so")
     assert await serving.pids() == before
     serving.config.write_text(good)
 
