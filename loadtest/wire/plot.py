@@ -7,6 +7,7 @@ from loadtest.wire.summary import Line
 
 _OURS = "#d1495b"
 _OTHERS = "#8d99ae"
+_FAR_APART = 20
 _PANELS: tuple[tuple[str, Callable[[Line], float | None]], ...] = (
     ("CPU µs per request", lambda line: line.plain_us),
     ("CPU µs per request with a schema", lambda line: line.schema_us),
@@ -22,13 +23,14 @@ class PlotError(Exception):
 
 
 def draw(lines: Sequence[Line], path: Path) -> None:
-    """Writes a PNG with a panel for each figure, on logarithmic axes. Raises PlotError."""
+    """Writes a PNG with a panel for each figure, its axis logarithmic where figures lie far apart. Raises PlotError."""
     try:
         import matplotlib as mpl
     except ImportError:
         raise PlotError("matplotlib is not installed: pip install --group plot") from None
     mpl.use("Agg")
     from matplotlib import pyplot
+    from matplotlib.ticker import NullLocator
 
     figure, axes = pyplot.subplots(2, 3, figsize=(13, 1.6 + 0.62 * len(lines)), layout="constrained")
     for panel, (title, value) in zip(axes.flat, _PANELS, strict=True):
@@ -36,11 +38,17 @@ def draw(lines: Sequence[Line], path: Path) -> None:
         colours = [_OURS if name.startswith("Steplane") else _OTHERS for name, _ in shown]
         bars = panel.barh([name for name, _ in shown], [amount for _, amount in shown], color=colours)
         panel.bar_label(bars, [f"{amount:,.0f}" if amount >= 10 else f"{amount:.2f}" for _, amount in shown], padding=3)
-        panel.set_title(title, fontsize=10)
-        panel.set_xscale("log")
+        amounts = [amount for _, amount in shown]
+        logarithmic = bool(amounts) and max(amounts) > _FAR_APART * min(amounts)
+        panel.set_title(f"{title} (logarithmic)" if logarithmic else title, fontsize=10)
+        if logarithmic:
+            panel.set_xscale("log")
+            panel.set_xlim(left=min(amounts) / 3)
         panel.margins(x=0.2)
         panel.tick_params(labelsize=8)
-        panel.spines[["top", "right"]].set_visible(False)
+        panel.xaxis.set_major_locator(NullLocator())
+        panel.xaxis.set_minor_locator(NullLocator())
+        panel.spines[["top", "right", "bottom"]].set_visible(False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)

@@ -45,7 +45,8 @@ def _median_of(quantiles: Iterable[Quantiles | None], pick: Callable[[Quantiles]
 
 def _row(samples: Sequence[Sample], kind: Kind, yardstick: Mapping[int, float]) -> Row:
     costs = [sample.cpu_us for sample in samples]
-    ratios = [sample.cpu_us / yardstick[sample.round] for sample in samples if sample.round in yardstick]
+    rated = [sample for sample in samples if sample.round in yardstick and sample.cpu_us > 0]
+    ratios = [sample.cpu_us / yardstick[sample.round] for sample in rated]
     times = [sample.load.event_delay_us if kind.chunks else sample.load.latency_us for sample in samples]
     events = sum(sample.load.events for sample in samples)
     return Row(

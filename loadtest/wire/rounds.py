@@ -6,6 +6,7 @@ disturbs all of them, and a ratio is only ever taken within one round.
 """
 
 import http.client
+import re
 import socket
 import subprocess
 import time
@@ -22,6 +23,8 @@ from loadtest.wire.workload import KINDS, Kind, request, write_requests
 _START_S = 90.0
 _WARM_S = 0.3
 _SLOW_STREAMS = 2
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9]+")
+"""What does not stand in every gateway's configuration as part of a path."""
 _TIMED = ("plain", "paced")
 """The kinds whose latency without a gateway is measured, too."""
 
@@ -162,7 +165,8 @@ def measure(
     with ExitStack() as stack:
         gateways: list[Gateway] = []
         for contender in contenders:
-            site = Site(directory / contender.name, free_port(), free_port(), driver.ports)
+            folder = directory / _NOT_PLAIN.sub("-", contender.name)
+            site = Site(folder, free_port(), free_port(), driver.ports)
             try:
                 gateways.append(stack.enter_context(running(contender, site, plan.gateway_core)))
             except ContenderError as error:
