@@ -19,7 +19,7 @@ log = structlog.get_logger("steplane.wire")
 _LOOKUP_S: Final = 10.0
 """A lookup that takes longer has failed; its thread ends when the system's resolver gives up."""
 _AGAIN_S: Final = 1.0
-"""After a failed connect, addresses that are younger are not doubted, so that a dead replica is no load for DNS."""
+"""After a failed connect, what was asked for since is not doubted, so that a dead replica is no load for DNS."""
 _RETRY_S: Final = 5.0
 """After a failed lookup, at the latest."""
 
@@ -42,7 +42,7 @@ class Name:
         "_resolver",
         "_task",
         "addresses",
-        "answered_at",
+        "asked_at",
         "due_at",
         "failures",
         "lookups",
@@ -60,7 +60,7 @@ class Name:
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self.addresses: tuple[Address, ...] = ()
-        self.answered_at = -math.inf
+        self.asked_at = -math.inf
         self.due_at = -math.inf
         self.lookups = 0
         self.failures = 0
@@ -79,7 +79,7 @@ class Name:
         Waits `patience_s` for it at most; a lookup that takes longer goes on.
         """
         before = self.addresses
-        if self._loop.time() - self.answered_at < _AGAIN_S:
+        if self._task is None and self._loop.time() - self.asked_at < _AGAIN_S:
             return ()
         await asyncio.wait((self.refresh(),), timeout=patience_s)
         return self.addresses if set(self.addresses) != set(before) else ()
@@ -102,6 +102,7 @@ class Name:
 
     async def _look_up(self) -> None:
         self.lookups += 1
+        self.asked_at = self._loop.time()
         try:
             async with asyncio.timeout(_LOOKUP_S):
                 found = await self._resolver.resolve(self._host, self._port)
@@ -114,8 +115,7 @@ class Name:
                 "name_not_resolved", host=self._host, error=str(error) or "no answer in time", kept=len(self.addresses)
             )
         else:
-            self.answered_at = self._loop.time()
-            self.due_at = self.answered_at + self._refresh_s
+            self.due_at = self._loop.time() + self._refresh_s
             before, self.addresses = self.addresses, tuple(found)
             if before and set(before) != set(self.addresses):
                 log.info("name_moved", host=self._host, addresses=[str(address) for address in self.addresses])

@@ -200,7 +200,7 @@ class Upstream:
         pending = Pending(self, exchange, self._loop.time() + self._policy.wait_s)
         if self._may_open():
             self._dial(pending)
-        elif len(self._waiting) < self._policy.max_waiting:
+        elif len(self._waiting) < self._policy.max_waiting and not self._closed:
             self._waiting[pending] = None
             self._derive()
         else:
@@ -242,9 +242,10 @@ class Upstream:
         self.drop_idle()
         for pending in [pending for pending in self._dialling if pending.exchange is None]:
             pending.cancel()
-        waiting, self._waiting = self._waiting, {}
-        for pending in waiting:
-            self._tell_full(pending, f"{self.name} gets no more requests")
+        while self._waiting:
+            waiting = next(iter(self._waiting))
+            self.leave(waiting)
+            self._tell_full(waiting, f"{self.name} gets no more requests")
 
     def drop_idle(self) -> None:
         """Close the pooled connections: what has happened to one of them may have happened to all."""
@@ -332,13 +333,11 @@ class Upstream:
 
     def _end_waits(self, now: float) -> None:
         """All wait equally long, so those who came first are done first."""
-        late: list[Pending] = []
-        for pending in self._waiting:
+        while self._waiting:
+            pending = next(iter(self._waiting))
             if now < pending.deadline:
-                break
-            late.append(pending)
-        for pending in late:
-            self.leave(pending)
+                return
+            self.leave(pending)  # one after the other: who is told may end the wait of another
             self._tell_full(pending, f"no connection to {self.name} got free within {self._policy.wait_s:g} s")
 
     def _tell_full(self, pending: Pending, detail: str) -> None:

@@ -244,7 +244,7 @@ async def test_a_refused_connect_looks_whether_the_replica_has_moved_before_it_f
         await until(lambda: pool.idle == 0)
         names.answers = ["127.0.0.2"]
         assert pool._dialer.name is not None
-        pool._dialer.name.answered_at -= 60  # what was looked up just now is not doubted
+        pool._dialer.name.asked_at -= 60  # what was looked up just now is not doubted
         async with placed(host="127.0.0.2", port=port):
             assert (await client.ask(post(b"x"))).body == b"ok"
         assert kinds(gateway) == []

@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
-from gateway.wire.failure import FailureKind
+from gateway.wire.exchange import Exchange
+from gateway.wire.failure import Failure, FailureKind
+from gateway.wire.message import error_reply
 from gateway.wire.poolpolicy import PoolPolicy
 from tests.integration.wire.harness import GET, OK, Script, Served, answering, post, until, wire
 
@@ -198,3 +200,27 @@ async def test_a_streamed_body_waits_for_its_connection_too() -> None:
         await second.send(b"x" * 10)
         assert (await second.response()).body == b"ok"
         assert len(gate.arrived[1]) == 1_000_000
+
+
+async def test_who_is_told_that_its_wait_is_over_may_end_the_wait_of_another() -> None:
+    """As a handler does that has the same request wait at two places."""
+    gate = Gate()
+    async with placed(gate) as server, wire(timeouts=PATIENT) as gateway:
+        pool = connect(gateway, server.port, policy=PoolPolicy(max_connections=1, wait_s=0.02))
+        clients = [await gateway.client() for _ in range(3)]
+        told: list[Exchange] = []
+
+        def failed(exchange: Exchange, failure: Failure) -> None:
+            told.append(exchange)
+            for each in gateway.handler.handled[1:]:
+                each.reply(error_reply(failure.status, failure.detail, failure.kind))
+
+        gateway.handler.failed = failed  # type: ignore[method-assign]
+        for at, client in enumerate(clients):
+            await client.send(GET)
+            await until(lambda at=at: len(gateway.handler.handled) == at + 1)  # type: ignore[misc]
+        assert [(await client.response()).status for client in clients[1:]] == [503, 503]
+        assert told == [gateway.handler.handled[1]]
+        assert pool.turned_away == 1
+        gate.let()
+        await clients[0].response()
