@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from gateway.control.document import Document
-from gateway.control.part import Count, Factor, Limit, Name, Part, Seconds
+from gateway.control.part import Count, Factor, Limit, Part, Seconds
 from gateway.control.problem import Problem
 from gateway.control.validation import HEADER_PATTERN, custom_error
 from gateway.routing.balance import words
@@ -276,12 +276,6 @@ class LoadsConfig(Part):
 
     interval_s: Seconds = 1
     stale_s: Seconds = 5
-
-
-class PoolChoiceConfig(Part):
-    """Where a rule sends its requests: a pool, or the one of several whose grammar backend does it cheapest."""
-
-    cheapest_backend: Annotated[list[Name], Field(min_length=2)]
 
 
 def check_balance(pools: Mapping[str, "PoolConfig"], zone: str, document: Document) -> list[Problem]:

@@ -27,6 +27,8 @@ def _pool_references(config: "Config") -> Iterator[tuple[Location, str]]:
     for at, rule in enumerate(config.rules):
         if rule.pool is not None:
             yield ("rules", at, "pool"), rule.pool
+        for place, rival in enumerate(rule.cheapest_backend or ()):
+            yield ("rules", at, "cheapest_backend", place), rival
         for place, fallback in enumerate(rule.fallbacks):
             yield ("rules", at, "fallbacks", place), fallback
         if rule.shadow is not None:

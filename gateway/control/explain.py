@@ -103,7 +103,7 @@ def explain_in_turns(
     if classification.refusal is not None:
         prices = classifier.model.backend(backend, version)
         nothing = CostExplanation(prices.name, prices.version, (), ())
-        return _object(classification, predicted, None, (), nothing, None, None, None)
+        return _object(classification, predicted, None, (), nothing, None, None, None, "")
     explained = yield from explain_cost_in_turns(classifier.model, path, body, backend, version)
     verdict = None
     if experience is not None:
@@ -116,7 +116,19 @@ def explain_in_turns(
     if experience is not None and verdict is not None:
         decision = _judged(router, experience.config, decision, request, verdict)
     changes = yield from _changes(decision, classifier, path, classification, body)
-    return _object(classification, predicted, decision, rules, explained, verdict, experience, changes)
+    stood_in = _stood_in(router, decision, classification)
+    return _object(classification, predicted, decision, rules, explained, verdict, experience, changes, stood_in)
+
+
+def _stood_in(router: Router, decision: Decision, classification: Classification) -> str:
+    """Why another pool stands in for the rule's own; "" where none does."""
+    if decision.spilled_from is None:
+        return ""
+    capabilities = router.pools[decision.spilled_from].capabilities
+    lack = None if capabilities is None else capabilities.lack(classification)
+    if lack is None:
+        return f"pool {decision.spilled_from!r} has no available replica"
+    return f"pool {decision.spilled_from!r} can't take it: {lack.message}"
 
 
 def _changes(
@@ -174,6 +186,7 @@ def _object(
     quarantine: Verdict | None,
     experience: Experience | None,
     changes: dict[str, Any] | None,
+    stood_in: str,
 ) -> Explanation:
     pool = decision.pool if decision else None
     entry = experience.book.entry(classification.signature) if experience is not None else None
@@ -199,7 +212,7 @@ def _object(
         "step_budget_us": pool.step_budget_us if pool else None,
         "features": asdict(classification.features),
         "changes": changes,
-        "why": _why(classification, decision, verdicts, quarantine),
+        "why": _why(classification, decision, verdicts, quarantine, stood_in),
         "rules": [asdict(verdict) for verdict in verdicts],
     }
 
@@ -220,6 +233,7 @@ def _why(
     decision: Decision | None,
     verdicts: tuple[RuleVerdict, ...],
     quarantine: Verdict | None,
+    stood_in: str,
 ) -> str:
     if decision is None:
         assert classification.refusal is not None
@@ -237,9 +251,7 @@ def _why(
         return f"{why}; pool {decision.quarantined_from!r} refuses what is quarantined with {decision.rejection.status}"
     if decision.rejection is not None:
         return f"{why}; rejected with {decision.rejection.status}: {decision.rejection.message}"
-    if decision.spilled_from is not None:
-        return f"{why}; pool {decision.spilled_from!r} has no available replica"
-    return why
+    return f"{why}; {stood_in}" if stood_in else why
 
 
 def value_shown(actual: object) -> str:

@@ -50,7 +50,7 @@ def _conditions(rule: "RuleConfig", location: Location, document: Document) -> I
 
 
 def _targets(rule: "RuleConfig", location: Location, document: Document) -> Iterator[Problem]:
-    seen = {rule.pool}
+    seen = {rule.pool, *(rule.cheapest_backend or ())}
     for at, fallback in enumerate(rule.fallbacks):
         if fallback in seen:
             yield document.problem((*location, "fallbacks", at), "each pool once", shown(fallback))

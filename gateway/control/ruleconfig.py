@@ -94,7 +94,8 @@ class RuleConfig(ActionsConfig):
     """Requests for which all of `when` holds go to `pool`; the first rule that takes a request decides.
 
     when:      conditions as plain keys (gateway/routing/variables.py lists them), `cel` among them or alone.
-    pool:      who takes them; or reject: the answer they get.
+    pool:      who takes them; or reject: the answer they get; or
+    cheapest_backend: pools of which the one takes them whose grammar backend does so at the least predicted cost.
     fallbacks: pools that stand in for it, in this order, while it has no available replica; then where it spills to.
     weight:    percent of what matches that the rule takes; the rest is left to the rules behind it.
     sticky:    `tenant` or the name of a header: whoever has the same is always taken, or never.
@@ -107,6 +108,7 @@ class RuleConfig(ActionsConfig):
         Any, BeforeValidator(_when), WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string"}]})
     ] = Field(default_factory=dict)
     pool: str | None = None
+    cheapest_backend: Annotated[list[str], Field(min_length=2)] | None = None
     fallbacks: list[str] = Field(default_factory=list)
     reject: RefuseConfig | None = None
     weight: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = 100
@@ -118,17 +120,18 @@ class RuleConfig(ActionsConfig):
 
     @model_validator(mode="after")
     def _one_end(self) -> "RuleConfig":
-        if (self.pool is None) == (self.reject is None):
-            raise custom_error("a rule with `pool`, or with `reject`")
-        if self.pool is None and (self.fallbacks or self.actions() is not None):
+        if [self.pool is None, self.cheapest_backend is None, self.reject is None].count(False) != 1:
+            raise custom_error("a rule with `pool`, with `cheapest_backend`, or with `reject`")
+        if self.reject is not None and (self.fallbacks or self.actions() is not None):
             raise custom_error("a rule with `reject` and nothing that is done on the way to a pool")
         return self
 
     def compiled(self, wall: Callable[[], float] = time.time) -> Rule:
         """As routing takes it. Raises ConditionError."""
+        cheapest = tuple(self.cheapest_backend or ())
         return compile_rule(
             self.name,
-            self.pool,
+            cheapest[0] if cheapest else self.pool,
             self.when,
             schedule=None if self.schedule is None else self.schedule.schedule(wall),
             weight=self.weight,
@@ -136,4 +139,5 @@ class RuleConfig(ActionsConfig):
             fallbacks=tuple(self.fallbacks),
             actions=self.actions(),
             refuse=None if self.reject is None else self.reject.refuse(),
+            cheapest=cheapest,
         )
