@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import time
+from collections.abc import Callable
 
 from aiohttp import web
 
@@ -47,6 +48,10 @@ class Gateway:
         """In force; another one after a reload."""
         self.reloading: Reloading
         """Of a gateway that was started."""
+        self.on_reloaded: Callable[[], None] = _nothing
+        """Called when another configuration is in force."""
+        self.on_end_asked: Callable[[], None] = _nothing
+        """Called when somebody asks for the end by the API; to be set before the start."""
         self._seat = seat
         self.router: Router
         """Of a gateway that was started."""
@@ -143,6 +148,7 @@ class Gateway:
             members=fleet,
             wire=self._server.counts,
             open_connections=lambda: len(server.connections),
+            end=self.on_end_asked,
         )
         self._take_over = TakeOver(fleet, proxy, self._server, oversight, context)
         fleet.left = lambda replica: tally.forget_replica(replica.name)
@@ -165,6 +171,7 @@ class Gateway:
         assert self._take_over is not None
         self.router = await self._take_over.apply(config)
         self.config = config
+        self.on_reloaded()
 
     @property
     def draining(self) -> bool:
@@ -221,3 +228,7 @@ class Gateway:
             await self._oversight.close()
         if self._aborts is not None:
             await self._aborts.close()
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""

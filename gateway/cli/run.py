@@ -58,6 +58,7 @@ async def running(config: Config, stop: Stop, hint: str) -> AsyncIterator[Gatewa
     Raises CliError, with `hint`, when a port can't be had.
     """
     gateway = Gateway(config)
+    gateway.on_end_asked = stop.requested.set
     try:
         await gateway.start()
     except OSError as error:

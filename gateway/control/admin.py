@@ -13,6 +13,7 @@ from prometheus_client.registry import CollectorRegistry
 from gateway import __version__
 from gateway.control.api.config import ConfigApi
 from gateway.control.api.costs import CostsApi
+from gateway.control.api.drain import DrainApi
 from gateway.control.api.explain import ExplainApi
 from gateway.control.api.members import MembersApi
 from gateway.control.api.pools import PoolsApi
@@ -52,6 +53,7 @@ _INDEX = {
     "DELETE /api/v1/pools/{pool}/replicas/{replica}": "take it out; what runs there is finished",
     "POST /api/v1/pools/{pool}/replicas/{replica}/drain": "send nothing new there",
     "POST /api/v1/pools/{pool}/replicas/{replica}/undrain": "send requests there again",
+    "POST /api/v1/drain": "end in good order, as SIGTERM does",
     "POST /api/v1/explain?path=/v1/chat/completions": "what would be decided for the request body, and why",
 }
 
@@ -75,7 +77,7 @@ def create_admin_app(context: AdminContext) -> web.Application:
     app = web.Application(middlewares=[openai_errors(lambda: ", ".join(_INDEX))], client_max_size=limit_bytes)
     app[REGISTRY] = registry
     app.add_routes(admin.routes())
-    for api in (PoolsApi, MembersApi, QuarantineApi, CostsApi, StateApi, TenantsApi, ConfigApi, ExplainApi):
+    for api in (PoolsApi, MembersApi, QuarantineApi, CostsApi, StateApi, TenantsApi, ConfigApi, ExplainApi, DrainApi):
         app.add_routes(api(context).routes())
     return app
 

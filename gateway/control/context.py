@@ -26,6 +26,10 @@ from gateway.wire.counts import WireCounts
 from gateway.wire.upstream import Upstream
 
 
+def _nothing() -> None:
+    """Nobody is there to end it."""
+
+
 @dataclass(slots=True)
 class AdminContext:
     """The parts of one gateway. All belong to its event loop. A reload puts in the ones that it makes anew.
@@ -36,6 +40,7 @@ class AdminContext:
     transitions: breakers' changes since the start, by kind (`signature`, `tenant`, `replica`), state before and after.
     reloader:    reads the configuration again. members: changes who is of a pool.
     wire:        what the listening side counts. open_connections: of clients, now.
+    end:         asks for the end of the gateway in good order; returns at once.
     clock:       the gateway's monotonic one, in seconds; wall: the time of day.
     """
 
@@ -62,3 +67,4 @@ class AdminContext:
     open_connections: Callable[[], int]
     clock: Callable[[], float]
     wall: Callable[[], float]
+    end: Callable[[], None] = _nothing

@@ -16,7 +16,7 @@ class Hello(msgspec.Struct, tag=True, frozen=True):
 
     slot:     its place, from 0; `sockets` has for each place the listener's number in the configuration and a
               descriptor that the worker has inherited.
-    document: the configuration as plain data. file, files, folder: where it was read.
+    document: the configuration as plain data. file, files, origins: see `Document`. folder: where files are looked for.
     admin, books: paths of Unix sockets, see `Seat`.
     shares:   see `Shares`.
     """
@@ -27,6 +27,7 @@ class Hello(msgspec.Struct, tag=True, frozen=True):
     document: Any
     file: str
     files: list[str]
+    origins: list[tuple[list[str | int], str]]
     folder: str
     admin: str
     books: str

@@ -260,6 +260,7 @@ class Supervisor:
             document=document.data,
             file=document.file,
             files=list(document.files),
+            origins=[(list(location), origin) for location, origin in document.origins.items()],
             folder=str(loaded.config.folder),
             admin=str(worker.admin),
             books=str(self._books_path),

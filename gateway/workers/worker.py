@@ -63,15 +63,16 @@ async def work(channel_end: socket.socket, started: Callable[[], None]) -> None:
 
 class _Worker:
     def __init__(self, hello: Hello, channel: Channel[ToWorker]) -> None:
-        document = Document(hello.file, hello.document, {}, {}, files=tuple(hello.files))
+        origins = {tuple(location): origin for location, origin in hello.origins}
+        document = Document(hello.file, hello.document, {}, {}, origins, tuple(hello.files))
         try:
             config = check_config(document, Path(hello.folder), Path(hello.file))
         except ConfigError as error:
             raise WorkerError(f"the supervisor's configuration can't be used here: {error}") from None
         self._hello = hello
-        self._config = config
         self._channel = channel
         self._gateway = Gateway(config, Seat(Path(hello.admin), Path(hello.books)))
+        self._gateway.on_reloaded = self._reloaded
         self._lending = Lending(hello.shares)
         self._taken: dict[int, list[socket.socket]] = {}
         """Sockets that clients are taken from, by slot."""
@@ -157,10 +158,11 @@ class _Worker:
             await asyncio.sleep(_LEND_EVERY_S)
             self._hold()
 
+    def _reloaded(self) -> None:
+        self._hold()
+        self._channel.send(Reloaded())
+
     def _hold(self) -> None:
-        if self._gateway.config is not self._config:
-            self._config = self._gateway.config
-            self._channel.send(Reloaded())
         configs, pools = self._gateway.config.pools, self._gateway.router.pools
         self._lending.hold(configs, pools)
         news = self._lending.news(configs, pools)

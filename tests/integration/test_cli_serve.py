@@ -143,15 +143,18 @@ def test_it_serves_and_says_where_each_request_went(serving: Serving, replica: R
     assert 'steplane_requests_total{pool="only",rule="default",status="2xx"} 1.0' in serving.admin.get("/metrics").text
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_running_streams_finish_and_takes_nothing_new(
-    serving: Serving, replica: Replica, number: signal.Signals
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, None], ids=["SIGTERM", "SIGINT", "API"])
+def test_a_request_for_the_end_lets_running_streams_finish_and_takes_nothing_new(
+    serving: Serving, replica: Replica, number: signal.Signals | None
 ) -> None:
     with serving.client.stream("POST", "/v1/chat/completions", json=CHAT) as reply:
         chunks = reply.iter_text()
         assert next(chunks) == "data: first\n\n"
 
-        serving.process.send_signal(number)
+        if number is None:
+            assert serving.admin.post("/api/v1/drain").status_code == 202
+        else:
+            serving.process.send_signal(number)
         serving.wait_for_log("draining")
         while (readiness := serving.ready()).status_code != 503:
             pass

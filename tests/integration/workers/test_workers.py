@@ -97,6 +97,35 @@ async def test_a_worker_that_is_killed_is_replaced_while_the_other_serves_and_co
     assert await serving.metric("steplane_worker_restarts_total") == 1
 
 
+async def test_a_reload_and_what_people_change_reach_all_workers_and_those_that_come_later(serving: Serving) -> None:
+    text = serving.config.read_text()
+    serving.config.write_text(text.replace("step_budget_us: 1000", "step_budget_us: 2000"))
+    serving.signal(signal.SIGHUP)
+    await until(lambda: len(serving.logged("config_reload")) == 2, "both have read it")
+    status, _ = await serving.post("/api/v1/replicas/r1/drain")
+    assert status == 200
+    assert await budgets(serving) == [2000] * 4
+    victim = (await serving.pids())[0]
+    os.kill(victim, signal.SIGKILL)
+    await until(lambda: len(serving.logged("worker died")) == 2, "noticed")
+    await serving.settled(await generation(serving))
+    # Both are asked in turn, and each answers for both.
+    assert await budgets(serving) == [2000] * 4
+    _, pools = await serving.get("/api/v1/pools")
+    assert pools["pools"][0]["replicas"][0]["available"] is False
+    status, _ = await serving.post("/api/v1/replicas/r1/undrain")
+    assert status == 200
+
+
+async def budgets(serving: Serving) -> list[float]:
+    """What all workers together may use, asked a few times."""
+    found: list[float] = []
+    for _ in range(4):
+        _, document = await serving.get("/api/v1/pools")
+        found.append(document["pools"][0]["step_budget_us"])
+    return found
+
+
 async def test_a_bad_configuration_renews_nobody_and_says_why(serving: Serving) -> None:
     before, good = await serving.pids(), serving.config.read_text()
     serving.config.write_text(good.replace("default_pool: only", "default_pool: nowhere"))
