@@ -67,6 +67,7 @@ class TakeOver:
         self._oversight.trust.reconfigure(config.breaker.policy(config.quarantine_pool))
         limits, timeouts = Limits(**config.limits.model_dump()), Timeouts(**config.timeouts.model_dump())
         self._server.configure(limits, timeouts, config.forwarding.build())
+        self._server.reload_certificates()
         if proxy.models is not None:
             proxy.models.configure(config.models)
         tenants, wanted = context.tenants, config.tenants
