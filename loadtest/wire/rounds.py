@@ -61,6 +61,8 @@ class Plan:
     replicas: int = 4
     peer_rounds: int = 2
     """Of the LLM routers, whose figures need not be as sharp."""
+    warm_s: float = 0.0
+    """Unmeasured, before each run: connections that idled while others were measured are made anew."""
 
     def rounds_of(self, contender: Contender) -> int:
         """How often a contender is measured."""
@@ -143,6 +145,8 @@ def fitting(kind: Kind, contender: Contender) -> Kind | None:
 
 
 def _sample(driver: Driver, gateway: Gateway, kind: Kind, requests: Path, plan: Plan, number: int) -> Sample:
+    if plan.warm_s:
+        _run(driver, gateway, kind, requests, plan.warm_s)
     spent_us, took_s, load = _run(driver, gateway, kind, requests, plan.seconds)
     name = gateway.contender.name
     units = load.events if kind.chunks else load.requests

@@ -19,6 +19,8 @@ _SIZES_KIB = (1, 16, 64, 256, 1024)
 _REPLICAS = (1, 100, 1000)
 _BESIDE = 2
 """Replicas of Steplane's other two pools."""
+_MEET_ALL_S = 0.8
+"""In so long every replica has been asked and has a connection."""
 _Say = Callable[[str], None]
 
 
@@ -47,7 +49,7 @@ def _by_size(plan: Plan, contenders: Sequence[Contender], binary: Path, say: _Sa
 
 
 def _by_replicas(plan: Plan, contenders: Sequence[Contender], binary: Path, say: _Say) -> str:
-    plan = replace(plan, kinds=(KINDS[0],), replicas=max(_REPLICAS) + _BESIDE)
+    plan = replace(plan, kinds=(KINDS[0],), replicas=max(_REPLICAS) + _BESIDE, warm_s=_MEET_ALL_S)
     crowds = [_with_replicas(each, count) for each in contenders for count in _REPLICAS]
     by_name = {row.contender: row.cpu_us for row in _rows(plan, crowds, binary, say)}
     parts = [
