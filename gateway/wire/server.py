@@ -103,8 +103,13 @@ class Server:
         else:
             sockets = bind_tcp(host, port, reuse_port=reuse_port)
         place = sockets[0].getsockname()
-        for each in sockets:
-            await self._serve(each, certificate, proxy_protocol)
+        try:
+            for each in sockets:
+                await self._serve(each, certificate, proxy_protocol)
+        except OSError:
+            for each in sockets:
+                each.close()
+            raise
         if sock is not None:
             self._by_socket[sock] = self._listeners[-1]
         if self._sweep is None:
@@ -125,9 +130,7 @@ class Server:
 
     def leave_to_others(self, sock: socket.socket) -> None:
         """Accept no more from a socket that was given to `listen`; what waits in its queue is for who else has it."""
-        listener = self._by_socket.pop(sock)
-        self._listeners.remove(listener)
-        listener.close()
+        self._by_socket.pop(sock).close()
 
     def reload_certificates(self) -> bool:
         """Take up renewed certificates now. False: one cannot be used and the one before it stays; the log says why."""
