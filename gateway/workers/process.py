@@ -1,6 +1,7 @@
 """One worker, as its supervisor sees it: a process, a channel, and what the worker has said last."""
 
 import asyncio
+import os
 import signal
 import socket
 import sys
@@ -29,8 +30,9 @@ from gateway.workers.messages import (
     Slots,
 )
 
-# -P: a folder named `gateway` where the user stands must not be taken for ours.
+# -P: a folder named `gateway` where the user stands must not be taken for ours, which is found by `_PACKAGES`.
 _COMMAND = (sys.executable, "-P", "-m", "gateway.cli", "worker", "--channel")
+_PACKAGES = str(Path(__file__).resolve().parents[2])
 
 _log = structlog.get_logger("steplane.supervisor")
 _keys = count(1)
@@ -82,6 +84,7 @@ class WorkerProcess:
     async def start(self, hello: Hello) -> None:
         """Start the process. Raises OSError."""
         ours, its = socket.socketpair()
+        search = os.pathsep.join([_PACKAGES, *filter(None, [os.environ.get("PYTHONPATH")])])
         descriptors = [descriptor for slot in hello.sockets.values() for _, descriptor in slot]
         try:
             with its:
@@ -89,6 +92,7 @@ class WorkerProcess:
                     *_COMMAND,
                     str(its.fileno()),
                     stdin=asyncio.subprocess.DEVNULL,
+                    env=os.environ | {"PYTHONPATH": search},
                     pass_fds=(its.fileno(), *descriptors),
                     # A Ctrl-C in the terminal is for us alone.
                     start_new_session=True,

@@ -38,6 +38,7 @@ class Replica:
         self.may_end = asyncio.Event()
         self.may_end.set()
         self.streams = 0
+        """That run now."""
         self._connections: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> "Replica":
@@ -69,6 +70,7 @@ class Replica:
                     self.streams += 1
                     writer.write(STREAM + b"d\r\ndata: first\n\n\r\n")
                     await self.may_end.wait()
+                    self.streams -= 1
                     writer.write(b"c\r\ndata: last\n\n\r\n0\r\n\r\n")
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             return
@@ -82,6 +84,7 @@ class Serving:
 
     def __init__(self, folder: Path, replica: Replica, more: str = "") -> None:
         """`more`: further YAML."""
+        self.replica = replica
         self.config = folder / "f.yaml"
         self.config.write_text(f"""
 listen: 127.0.0.1:0

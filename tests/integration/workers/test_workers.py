@@ -3,6 +3,7 @@
 One supervisor for all of these tests, which follow each other.
 """
 
+import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -10,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.integration.workers.harness import Load, Replica, Serving, until
+from tests.integration.workers.harness import Load, Replica, Serving, open_stream, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -124,6 +125,23 @@ async def budgets(serving: Serving) -> list[float]:
         _, document = await serving.get("/api/v1/pools")
         found.append(document["pools"][0]["step_budget_us"])
     return found
+
+
+async def test_workers_lend_each_other_what_they_do_not_need_and_never_exceed_it_together(serving: Serving) -> None:
+    text, replica = serving.config.read_text(), serving.replica
+    serving.config.write_text(text.replace("feed: off", "feed: off\n    admission: {max_in_flight: 8}"))
+    read = len(serving.logged("config_reload"))
+    serving.signal(signal.SIGHUP)
+    await until(lambda: len(serving.logged("config_reload")) == read + 2, "both have read it")
+    replica.may_end.clear()
+    async with contextlib.AsyncExitStack() as stack:
+        streams = [await stack.enter_async_context(open_stream(serving.port)) for _ in range(12)]
+        # Of eight each has four; however the system spreads the connections, at most one stays unused.
+        await until(lambda: replica.streams >= 7, "lent")
+        assert replica.streams <= 8
+        replica.may_end.set()
+        for stream in streams:
+            await stream.readuntil(b"\r\n\r\n")
 
 
 async def test_a_bad_configuration_renews_nobody_and_says_why(serving: Serving) -> None:
