@@ -70,7 +70,8 @@ class UpstreamConfig(Part):
     max_requests_per_connection: it is closed after so many.
     max_connection_age_s:        it is closed when its request is done after that.
     dns_refresh_s:               a replica's name is looked up again when its addresses are older.
-    dead_after_s:                a connection is dead when the other host has acknowledged nothing for so long.
+    dead_after_s:                a connection is dead when the other host has acknowledged, or taken, nothing for so
+                                 long.
     """
 
     tls: UpstreamTlsConfig = UpstreamTlsConfig()

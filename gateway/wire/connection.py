@@ -164,12 +164,12 @@ class UpstreamConnection:
                 self._put(exchange, LAST_CHUNK)
             self._end(exchange)
         elif self._state != _Body.head:
-            self._fail(FailureKind.died, "closed the connection in mid-response")
+            self._fail(FailureKind.died, f"{_words_of(exc)} in mid-response")
         elif self._reused and not self.last_read and exchange.client.clock.read() - self._began_at < _RACE_S:
             self._upstream.went_stale()
             self._fail(FailureKind.stale, "closed a kept-alive connection as it was reused")
         else:
-            self._fail(FailureKind.closed_early, "closed the connection without a response")
+            self._fail(FailureKind.closed_early, f"{_words_of(exc)} without a response")
 
     def pause_writing(self) -> None:
         if self._exchange is not None and not self._exchange.received:
@@ -398,6 +398,11 @@ class UpstreamConnection:
         except httptools.HttpParserError:
             return False
         return self._complete
+
+
+def _words_of(exc: Exception | None) -> str:
+    """How a connection was lost, in words that follow the upstream's name."""
+    return "acknowledged nothing any more" if isinstance(exc, TimeoutError) else "closed the connection"
 
 
 _RACE_S: Final = 1.0

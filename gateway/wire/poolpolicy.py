@@ -16,7 +16,7 @@ class PoolPolicy:
     max_requests_per_connection: it is closed after so many.
     max_connection_age_s:        it is closed after the first exchange that ends later.
     dns_refresh_s:               a name is looked up again when its addresses are older.
-    dead_after_s:                a host that acknowledges nothing for so long is gone: the kernel's keep-alive.
+    dead_after_s:                a host that acknowledges, or takes, nothing for so long is gone: the kernel sees to it.
     """
 
     max_connections: int = 0

@@ -94,6 +94,22 @@ async def test_a_connection_kept_ready_that_is_closed_as_it_is_used_is_replaced(
         assert kinds(gateway) == [FailureKind.stale]
 
 
+async def test_a_host_that_takes_nothing_of_a_request_is_given_up_by_the_kernel() -> None:
+    """As one that has vanished; its process may wait for the first byte of an answer for far longer."""
+    left = asyncio.Event()
+
+    async def script(served: Served) -> None:
+        served.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await left.wait()
+
+    async with placed(script) as server, wire(timeouts=PATIENT) as gateway:
+        connect(gateway, server.port, policy=PoolPolicy(dead_after_s=1))
+        answer = await (await gateway.client()).ask(post(b"x" * 20_000_000))
+        assert answer.status == 502
+        assert b"acknowledged nothing any more without a response" in answer.body
+        left.set()
+
+
 async def test_a_body_that_is_streamed_through_is_written_once_whatever_happens() -> None:
     async def script(served: Served) -> None:
         await served.request()
