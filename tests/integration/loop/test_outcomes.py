@@ -102,7 +102,8 @@ async def test_what_one_replica_is_too_busy_for_another_one_does(status: int) ->
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("replicas", [1, 2])
 async def test_where_all_are_too_busy_the_client_gets_the_last_engines_own_answer(status: int, replicas: int) -> None:
-    async with stage(street(interactive=replicas)) as on:
+    shorter = {"interactive": {"admission": {"max_wait_s": 5}}}  # than any of them asks for
+    async with stage(street(interactive=replicas), options=shorter) as on:
         body = b'{"error":{"message":"The queue is full"}}'
         for replica in on.pools["interactive"]:
             replica.answer = saying(answer_of(status, body, f"retry-after: 1{replica.name[-1]}"))
