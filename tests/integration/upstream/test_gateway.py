@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.app import Gateway
@@ -21,7 +22,7 @@ from gateway.control.config import load_config
 from tests.integration.wire.certificates import make_authority
 from tests.integration.wire.harness import OK, PATIENCE_S, Client, Message, Served, read_message, until
 
-from .harness import placed
+from .harness import has_ipv6, placed
 
 ABORTED = b"/abort_request"
 
@@ -79,9 +80,11 @@ async def ask(gateway: Gateway) -> Client:
     return client
 
 
-async def admin(gateway: Gateway, path: str) -> str:
+async def admin(gateway: Gateway, path: str, method: str = "GET") -> str:
     host, port = gateway.admin_address[:2]
-    async with aiohttp.ClientSession() as session, session.get(f"http://{host}:{port}{path}") as answer:
+    url = f"http://{host}:{port}{path}"
+    async with aiohttp.ClientSession() as session, session.request(method, url) as answer:
+        assert answer.status == 200, await answer.text()
         return await answer.text()
 
 
@@ -119,6 +122,34 @@ async def test_a_replica_under_an_authority_of_its_pools_own_is_checked_asked_an
         replica = {"url": f"https://127.0.0.1:{server.port}", "name": "engine-1"}
         async with gateway_before(tmp_path, replica, {"tls": tls}) as gateway:
             await is_served(gateway, engine)
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1")
+async def test_a_replica_with_an_ipv6_address_is_checked_asked_and_told_to_abort(tmp_path: Path) -> None:
+    engine = Engine()
+    async with placed(engine, host="::1") as server:
+        replica = {"url": f"http://[::1]:{server.port}"}
+        async with gateway_before(tmp_path, replica, {}) as gateway:
+            await is_served(gateway, engine)
+            shown = json.loads(await admin(gateway, "/api/v1/replicas"))["replicas"][0]
+            assert shown["name"] == f"[::1]:{server.port}"
+
+
+async def test_a_reload_changes_how_a_pool_connects(tmp_path: Path) -> None:
+    engine = Engine()
+    async with placed(engine) as server:
+        replica = {"url": f"http://127.0.0.1:{server.port}", "name": "engine-1"}
+        async with gateway_before(tmp_path, replica, {"idle_s": 50}) as gateway:
+            file = tmp_path / "gateway.yaml"
+            written = file.read_text()
+            for upstream, limit_s in (('"idle_s": 40', 40.0), ('"idle_s": 40, "min_idle": 1', 40.0)):
+                file.write_text(written.replace('"idle_s": 50', upstream))
+                await admin(gateway, "/api/v1/reload", "POST")
+                shown = json.loads(await admin(gateway, "/api/v1/replicas"))["replicas"][0]["connections"]
+                assert shown["idle_limit_s"] == limit_s
+                client = await ask(gateway)
+                assert (await client.response()).body == b"ok"
+                client.close()
 
 
 async def test_what_connections_do_is_shown_to_people_and_prometheus(tmp_path: Path) -> None:
