@@ -7,7 +7,8 @@ from typing import Protocol
 
 from gateway.routing.balance.ask import Ask
 from gateway.routing.balance.picks import Best, PowerOfTwo, Weighted
-from gateway.routing.balance.stages import Filter, Learner, Pick, Scorer
+from gateway.routing.balance.prefix_affinity import PrefixMemory
+from gateway.routing.balance.stages import Filter, Pick, Scorer
 from gateway.routing.replica import Replica
 
 PICKS = ("best", "p2c", "weighted")
@@ -52,7 +53,7 @@ class Pipeline:
         self._filters = filters
         self._scorers = scorers
         self._pick = pick
-        self._learners = [scorer for scorer, _ in scorers if isinstance(scorer, Learner)]
+        self._learners = [scorer for scorer, _ in scorers if isinstance(scorer, PrefixMemory)]
 
     def choose(self, ask: Ask, members: tuple[Replica, ...], candidates: Sequence[Replica]) -> Replica:
         """See `Balancer`."""

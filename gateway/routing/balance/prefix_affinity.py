@@ -51,7 +51,7 @@ class PrefixAffinity:
 
 
 class PrefixMemory:
-    """Which replicas were sent which prompts. A `Scorer` and `Learner`."""
+    """Which replicas were sent which prompts. A `Scorer` that is told where requests went."""
 
     __slots__ = ("_chain", "_chained", "_half", "_old", "_plan", "_ring", "_young")
 
@@ -80,8 +80,7 @@ class PrefixMemory:
         if max(shares) >= self._plan.threshold:
             return shares
         self._ring.follow(members)
-        unknown = chain[min(known, len(chain) - 1)]
-        home = self._ring.home(unknown, takes)
+        home = self._ring.home(self._place_of(ask, min(known + 1, len(chain))), takes)
         return [1.0 if each is home else 0.0 for each in candidates]
 
     def learn(self, ask: Ask, replica: Replica) -> None:
@@ -95,6 +94,11 @@ class PrefixMemory:
             elif block not in self._young:
                 self._put(block, holders)
         self._chained, self._chain = None, []  # a body may be large
+
+    def _place_of(self, ask: Ask, blocks: int) -> int:
+        """Where so many blocks of the beginning belong; the same for every gateway."""
+        start = _start_of(ask)
+        return key_of(_salt_of(ask) + ask.body[start : start + blocks * self._plan.block_bytes])
 
     def _depths(self, chain: list[int]) -> tuple[dict[Replica, int], int]:
         """How many blocks of the beginning each replica has, and how many any of them has."""
@@ -125,16 +129,24 @@ class PrefixMemory:
 
 
 def _chained(ask: Ask, block_bytes: int, most_bytes: int) -> Iterator[int]:
-    """A hash for each whole block of the prompt and everything before it."""
-    features = ask.classification.features
-    field = _FIELDS.get(features.api)
-    body = ask.body
-    start = -1 if field is None else body.find(field)
+    """A hash for each whole block of the prompt and everything before it; of this process alone."""
+    start = _start_of(ask)
     if start < 0:
         return
+    body = ask.body
     end = min(len(body), start + most_bytes)
-    above = (features.model or "").encode("utf-8", "surrogatepass")
+    above = hash(_salt_of(ask))
     for at in range(start, end - block_bytes + 1, block_bytes):
-        point = key_of(above + body[at : at + block_bytes])
-        yield point
-        above = point.to_bytes(8)
+        above = hash((above, body[at : at + block_bytes]))
+        yield above
+
+
+def _start_of(ask: Ask) -> int:
+    """Where the prompt begins in the body, -1 where there is none."""
+    field = _FIELDS.get(ask.classification.features.api)
+    return -1 if field is None else ask.body.find(field)
+
+
+def _salt_of(ask: Ask) -> bytes:
+    """What keeps apart what has a cache of its own: the model, or the adapter."""
+    return (ask.classification.features.model or "").encode("utf-8", "surrogatepass")

@@ -3,7 +3,7 @@ rest is, a pick takes one.
 """
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from gateway.routing.balance.ask import Ask
 from gateway.routing.replica import Replica
@@ -21,14 +21,6 @@ class Scorer(Protocol):
 
     def score(self, ask: Ask, members: tuple[Replica, ...], candidates: Sequence[Replica], /) -> list[float]:
         """One number for each candidate, from 0.0 to 1.0, the best."""
-
-
-@runtime_checkable
-class Learner(Protocol):
-    """What remembers where requests went."""
-
-    def learn(self, ask: Ask, replica: Replica) -> None:
-        """A request goes to this replica."""
 
 
 class Pick(Protocol):
