@@ -58,6 +58,7 @@ class Gateway:
         self.data_address = ("", 0)
         self.admin_address = ("", 0)
         self._server: Server | None = None
+        self._proxy: Proxy | None = None
         self._fleet: Fleet | None = None
         self._reports: EngineReports | None = None
         self._aborts: Aborts | None = None
@@ -94,7 +95,7 @@ class Gateway:
         self._aborts = Aborts(upstreams.reach, senses.feed_of)
         tenants = build_tenants(config, loop.time, time.time)
         self.router = route_over(config, fleet.pools, Insight(oversight.book, oversight.trust, tenants))
-        proxy = Proxy(
+        proxy = self._proxy = Proxy(
             self.router,
             fleet.links,
             fleet.terms,
@@ -214,6 +215,8 @@ class Gateway:
             await self.reloading.close()
         if self._server is not None:
             await self._server.close()
+        if self._proxy is not None:
+            self._proxy.close()
         if self._admin is not None:
             await self._admin.cleanup()
         if self._reports is not None:

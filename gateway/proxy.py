@@ -235,6 +235,7 @@ class Proxy:
         outcome = outcome_of_response(status, message)
         self.end_attempt(call, attempt, outcome)
         if outcome is Outcome.over_budget:
+            self.stop_hedge(call)
             if call.costly and self._quarantine.can_exile(attempt):
                 self._quarantine.exile(exchange, call)
             else:

@@ -101,6 +101,7 @@ class Racer(Exchange):
         self.connection = None
         self.state = State.responding
         first.adopt(connection, self.response_lines)
+        self.on_read = first.on_read  # this first read is told by us
         first.keep_alive = self.keep_alive
         first.begin_response(status)
 

