@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 
 ARGS ?=
 FUZZ_S ?= 3600
+SOAK_S ?= 3600
 COMPILED := .venvs/compiled
 # The compiled gateway spends what is left in the interpreter's own C code: a distribution's build of Python, which is
 # guided by profiles, runs it a tenth faster than one built without.
@@ -12,7 +13,7 @@ FAST_PYTHON ?= $(shell for each in /usr/bin/python3.11 /usr/local/bin/python3.11
     $$each -c 'import ensurepip, venv' 2>/dev/null && echo $$each && exit; done; echo $(PYTHON))
 SOURCES := $(shell find gateway replica loadtest config -type f -not -name '*.pyc') pyproject.toml
 
-.PHONY: run test lint format test-engines test-compiled bench-wire fuzz-wire bench-hookcost bench-breaker bench-routing soak-breaker bench-recorder wheel clean
+.PHONY: run test lint format test-engines test-compiled bench-wire bench-streams soak-wire fuzz-wire bench-hookcost bench-breaker bench-routing soak-breaker bench-recorder wheel clean
 
 run: $(VENV)/.run-ready
 	@exec $(BIN)/steplane up
@@ -33,9 +34,19 @@ format: $(VENV)/.dev-ready
 test-engines: $(VENV)/.dev-ready
 	$(BIN)/python -m pytest tests/engines
 
-# CPU per request and per SSE chunk beside HAProxy (Debian package `haproxy`) in one run.
-bench-wire: $(VENV)/.dev-ready $(COMPILED)/.ready
+# CPU per request and per SSE chunk, latency, peak rate and memory beside HAProxy and nginx (Debian packages) and the LLM
+# routers of PyPI (each in a venv of its own, made on first use) in one run: a table, and docs/img/bench-wire.png.
+# ARGS="--scale" measures instead what grows with bodies and replicas.
+bench-wire: $(VENV)/.plot-ready $(COMPILED)/.ready
 	$(BIN)/python -m loadtest.wire $(ARGS)
+
+# 10,000 idle SSE streams at once: memory, how late comments are, how soon replicas hear that clients have left.
+bench-streams: $(VENV)/.dev-ready $(COMPILED)/.ready
+	$(BIN)/python -m loadtest.streams $(ARGS)
+
+# SOAK_S seconds at half the peak rate: no error, no growth, no socket left open.
+soak-wire: $(VENV)/.dev-ready $(COMPILED)/.ready
+	$(BIN)/python -m loadtest.wire.soak --seconds $(SOAK_S) $(ARGS)
 
 # What classifying a request costs: plain, with a schema seen or unseen, and the longest turn for a large body.
 bench-hookcost: $(VENV)/.dev-ready
@@ -103,4 +114,8 @@ $(VENV)/.run-ready: $(VENV)/.pip-ready pyproject.toml
 
 $(VENV)/.dev-ready: $(VENV)/.run-ready pyproject.toml
 	$(BIN)/python -m pip install --quiet --group dev
+	@touch $@
+
+$(VENV)/.plot-ready: $(VENV)/.dev-ready
+	$(BIN)/python -m pip install --quiet --group plot
 	@touch $@
