@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -22,6 +23,8 @@ _AGAIN_S: Final = 1.0
 """After a failed connect, what was asked for since is not doubted, so that a dead replica is no load for DNS."""
 _RETRY_S: Final = 5.0
 """After a failed lookup, at the latest."""
+_SPREAD: Final = 0.1
+"""Share of the time between two lookups that is left to chance, so that many names are not looked up in one turn."""
 
 
 class Name:
@@ -33,8 +36,8 @@ class Name:
     """
 
     __slots__ = (
+        "_failing",
         "_host",
-        "_known",
         "_loop",
         "_on_change",
         "_port",
@@ -58,6 +61,7 @@ class Name:
         self._refresh_s = refresh_s
         self._on_change = on_change
         self._loop = asyncio.get_running_loop()
+        self._failing = False
         self._task: asyncio.Task[None] | None = None
         self.addresses: tuple[Address, ...] = ()
         self.asked_at = -math.inf
@@ -111,11 +115,15 @@ class Name:
         except (OSError, UnicodeError, TimeoutError) as error:  # UnicodeError: it is no name that could be looked up
             self.failures += 1
             self.due_at = self._loop.time() + min(self._refresh_s, _RETRY_S)
-            log.warning(
-                "name_not_resolved", host=self._host, error=str(error) or "no answer in time", kept=len(self.addresses)
-            )
+            if not self._failing:  # said once, not every five seconds
+                self._failing = True
+                words = str(error) or "no answer in time"
+                log.warning("name_not_resolved", host=self._host, error=words, kept=len(self.addresses))
         else:
-            self.due_at = self._loop.time() + self._refresh_s
+            if self._failing:
+                self._failing = False
+                log.info("name_resolved_again", host=self._host)
+            self.due_at = self._loop.time() + self._refresh_s * random.uniform(1.0 - _SPREAD, 1.0)
             before, self.addresses = self.addresses, tuple(found)
             if before and set(before) != set(self.addresses):
                 log.info("name_moved", host=self._host, addresses=[str(address) for address in self.addresses])

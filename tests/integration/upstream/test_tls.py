@@ -8,8 +8,9 @@ import pytest
 
 from gateway.wire.clienttls import ClientTls, TlsError, TlsOptions
 from gateway.wire.failure import FailureKind
+from gateway.wire.limits import Timeouts
 from tests.integration.wire.certificates import Authority, lock, make_authority
-from tests.integration.wire.harness import GET, wire
+from tests.integration.wire.harness import GET, PATIENCE_S, Served, wire
 
 from .harness import NAME, PATIENT, Names, connect, kinds, placed
 
@@ -99,6 +100,34 @@ async def test_a_renewed_authority_counts_from_the_next_connection_on(
         assert (await client.ask(GET)).status == 502  # what was read before stays in force
         trusted.write_bytes(authority.file.read_bytes())
         assert (await client.ask(GET)).status == 200
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_a_server_that_never_shakes_hands_is_given_up(authority: Authority, leaves: bool) -> None:
+    begun = asyncio.Event()
+    ended = asyncio.Event()
+
+    async def script(served: Served) -> None:
+        await served.read(1)
+        begun.set()
+        await served.rest()
+        ended.set()
+
+    timeouts = PATIENT if leaves else Timeouts(sweep_s=0.02, connect_s=0.2)
+    async with placed(script) as server, wire(timeouts=timeouts) as gateway:
+        pool = connect(gateway, server.port, tls=ClientTls(TlsOptions(ca=authority.file)))
+        client = await gateway.client()
+        await client.send(GET)
+        if leaves:
+            await begun.wait()
+            client.close()
+        else:
+            assert (await client.response()).status == 504
+            assert kinds(gateway) == [FailureKind.connect_timeout]
+            assert pool.connect_timeouts == 1
+        async with asyncio.timeout(PATIENCE_S):
+            await ended.wait()
+        assert pool.open == 0
 
 
 async def test_files_that_change_while_many_connect_are_read_once_for_all(authority: Authority) -> None:
