@@ -199,6 +199,12 @@ class BalanceConfig(Part):
         return self
 
     @property
+    def label(self) -> str:
+        """Its word, or `pipeline` for one of one's own."""
+        named = self.model_fields_set & _WORDS
+        return next(iter(named)) if named else "pipeline" if self.model_fields_set else "least_requests"
+
+    @property
     def wants_loads(self) -> bool:
         """Whether the engines are to be asked for their load."""
         scored = any(score.model_fields_set & _OF_ENGINES for score in self.score)

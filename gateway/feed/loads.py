@@ -37,7 +37,7 @@ async def ask_load(session: ReplicaSession, url: str, engine: str, timeout_s: fl
                 text = await _body(session, f"{url}/metrics")
                 return None if text is None else read_vllm(text)
             if engine == "sglang":
-                body = await _body(session, f"{url}/v1/loads")
+                body = await _body(session, f"{url}/v1/loads?include=core")
                 if body is None:
                     body = await _body(session, f"{url}/get_load")
                 return None if body is None else read_sglang(body)

@@ -55,9 +55,16 @@ class Capabilities:
             return self._too_many_logprobs
         return None
 
-    def without_grammar(self) -> "Capabilities":
-        """The same for engines that can't constrain their output."""
-        return Capabilities(False, self.logprobs, self.prompt_logprobs, self.max_top_logprobs, self.models, self.lora)
+    def document(self) -> dict[str, object]:
+        """For the API."""
+        return {
+            "grammar": self.grammar,
+            "logprobs": self.logprobs,
+            "prompt_logprobs": self.prompt_logprobs,
+            "max_top_logprobs": self.max_top_logprobs,
+            "models": None if self.models is None else sorted(self.models),
+            "lora": sorted(self.lora),
+        }
 
     def _serves(self, model: str) -> bool:
         assert self.models is not None

@@ -118,3 +118,16 @@ def test_grammars_are_priced_for_every_backend_that_a_pool_names() -> None:
     assert list(found.by_backend) == ["xgrammar 0.2.7", "llguidance"]
     assert found.cost == found.by_backend["xgrammar 0.2.7"]
     assert pool_settings(config.pools["all"]).backend == "llguidance"
+
+
+@pytest.mark.parametrize(
+    ("balance", "label"),
+    [
+        ("", "least_requests"),
+        ("balance: least_requests", "least_requests"),
+        ("balance: {grammar_affinity: {bound: 2}}", "grammar_affinity"),
+        ("balance: {pick: p2c}", "pipeline"),
+    ],
+)
+def test_a_balance_has_a_name_for_people(balance: str, label: str) -> None:
+    assert pool_with(balance).balance.label == label
