@@ -43,7 +43,8 @@ def asked_to_generate(engine: Engine) -> list[Message]:
 
 
 async def test_the_list_of_models_is_that_of_all_replicas_and_the_aliases() -> None:
-    async with house(two_models(), config={"models": {"list": "merged", "aliases": {"gpt-4o": "qwen", "gone": "nobody"}}}) as running:
+    config = {"models": {"list": "merged", "aliases": {"gpt-4o": "qwen", "gone": "nobody"}}}
+    async with house(two_models(), config=config) as running:
         await known(running)
         answer = await running.ask("/v1/models", method="GET")
         listed = json.loads(answer.body)
@@ -80,7 +81,8 @@ SPELLED: dict[str, tuple[bytes, bytes]] = {
 async def test_an_alias_is_replaced_by_the_models_name_and_nothing_else_changes(how: str) -> None:
     body, sent = SPELLED[how]
     rules = [{"name": "llama", "when": {"model": "gpt*"}, "pool": "grammar"}]
-    async with house(two_models(), rules=rules, config={"models": {"list": "merged", "aliases": {"gpt-4o": "qwen"}}}) as running:
+    config = {"models": {"aliases": {"gpt-4o": "qwen"}}}
+    async with house(two_models(), rules=rules, config=config) as running:
         answer = await running.ask(CHAT, body)
         assert (answer.status, answer.header(b"x-steplane-pool")) == (200, b"interactive")
         (message,) = asked_to_generate(running.engines["interactive-0"])

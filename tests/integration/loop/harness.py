@@ -202,6 +202,7 @@ def config_of(
         "listen": "127.0.0.1:0",
         "admin": {"listen": "127.0.0.1:0"},
         "default_pool": next(iter(pools)),
+        "models": {"list": "pass"},
         "timeouts": {"drain_s": 10, **(timeouts or {})},
         "pools": {
             name: {
