@@ -136,7 +136,7 @@ class Front:
         for worker, families in zip(workers, answers, strict=True):
             # One that has ended meanwhile was counted when it did.
             if families is not None and worker.key in self._supervisor.workers:
-                self._merged.seen(worker.key, families, self._supervisor.loaded.count)
+                self._merged.seen(worker.key, families, worker.count)
         self._merged.seen(_OURSELVES, collect(self._own))
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         registry = CollectorRegistry()
@@ -244,7 +244,7 @@ class Front:
 
     def _retired(self, worker: WorkerProcess) -> None:
         if worker.samples is not None:
-            self._merged.seen(worker.key, worker.samples, self._supervisor.loaded.count)
+            self._merged.seen(worker.key, worker.samples, worker.count)
         self._merged.gone(worker.key)
         session = self._sessions.pop(worker.key, None)
         if session is not None:

@@ -1,12 +1,12 @@
 """One worker, as its supervisor sees it: a process, a channel, and what the worker has said last."""
 
 import asyncio
+import itertools
 import os
 import signal
 import socket
 import sys
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 
 import structlog
@@ -35,13 +35,14 @@ _COMMAND = (sys.executable, "-P", "-m", "gateway.cli", "worker", "--channel")
 _PACKAGES = str(Path(__file__).resolve().parents[2])
 
 _log = structlog.get_logger("steplane.supervisor")
-_keys = count(1)
+_keys = itertools.count(1)
 
 
 class WorkerProcess:
     """A process from its start to its end. `key` is its alone, among all that this supervisor has had.
 
     slot, generation: its place, and how many times all were renewed before it.
+    count:     workers of its generation.
     began_s:   when its process was started, by the loop's clock.
     ready:     it runs and knows how its replicas are.
     kept:      its generation is the one that counts, so that it is to be started again if it dies.
@@ -53,11 +54,14 @@ class WorkerProcess:
     accepts:   slots that it was told to take clients from; `accepting`: those that it said it does.
     """
 
-    def __init__(self, slot: int, generation: int, folder: Path, on_change: Callable[["WorkerProcess"], None]) -> None:
+    def __init__(
+        self, slot: int, generation: int, count: int, folder: Path, on_change: Callable[["WorkerProcess"], None]
+    ) -> None:
         """folder: where its admin port gets its Unix socket. on_change: called when it has said something, or ended."""
         self.key = next(_keys)
         self.slot = slot
         self.generation = generation
+        self.count = count
         self.admin = folder / f"worker-{self.key}"
         self.began_s = 0.0
         self.pid = 0
@@ -77,7 +81,7 @@ class WorkerProcess:
         self._channel: Channel[OfWorker] | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._grants = 0
-        self._questions = count(1)
+        self._questions = itertools.count(1)
         self._asked: dict[int, asyncio.Future[list[Family]]] = {}
         self._living: asyncio.Task[None] | None = None
 

@@ -128,9 +128,9 @@ class Supervisor:
         """Have all end in good order; returns when they have."""
         self.draining = True
         for worker in self.workers.values():
-            if not worker.leaving:
-                worker.drain(handed_over=False)
-                self._see_off(worker, self.loaded.config.timeouts.drain_delay_s)
+            # One that was told so before goes on as it does.
+            worker.drain(handed_over=False)
+            self._see_off(worker, self.loaded.config.timeouts.drain_delay_s)
         while self.workers:
             await self._changed.wait()
 
@@ -248,7 +248,7 @@ class Supervisor:
 
     async def _start_worker(self, slot: int, loaded: Loaded, generation: int) -> WorkerProcess:
         assert self._listeners is not None
-        worker = WorkerProcess(slot, generation, Path(self._folder.name), self._heard)
+        worker = WorkerProcess(slot, generation, loaded.count, Path(self._folder.name), self._heard)
         document = loaded.document
         hello = Hello(
             protocol=PROTOCOL,

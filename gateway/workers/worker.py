@@ -118,6 +118,16 @@ class _Worker:
         self._channel.send(Ready())
 
     async def _obey(self) -> None:
+        try:
+            await self._do_as_told()
+        except Exception:
+            # Another one in its place may do better; this one would be deaf.
+            _log.exception("an order could not be carried out")
+        else:
+            _log.warning("the supervisor is gone")
+        self._end(False)
+
+    async def _do_as_told(self) -> None:
         while (message := await self._channel.receive()) is not None:
             match message:
                 case Accept(slots):
@@ -133,8 +143,6 @@ class _Worker:
                     self._channel.send(Samples(number, collect(self._gateway.registry)))
                 case Hello():
                     pass
-        _log.warning("the supervisor is gone")
-        self._end(False)
 
     async def _accept(self, slots: list[int]) -> None:
         if self._handed_over is not None:

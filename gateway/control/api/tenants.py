@@ -71,7 +71,7 @@ class TenantsApi:
         return tenant
 
     def _shared(self) -> None:
-        if self.context.store.status().kind == "memory":
+        if self.context.store.status().kind != "redis":
             message = "keys that are made here would be lost with this process: use `state: {redis: …}`, or put the "
             raise ApiError(409, "not_shared", message + "digest of a key (`steplane key new`) into the configuration")
 
