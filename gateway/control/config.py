@@ -79,7 +79,7 @@ class LimitsConfig(Part):
 
     max_header_bytes:            a larger header gets a 431.
     max_body_bytes:              a larger body gets a 413.
-    max_connections:             of all clients; one more gets a 503.
+    max_connections:             of all clients; one more gets a 503. Where 0, as many as open files allow.
     max_connections_per_address: of one IPv4 address, or one IPv6 network of 64 bits; one more gets a 429.
     max_requests_per_connection: then the connection is closed.
     body_min_bytes_per_s:        a request body that comes more slowly for `timeouts.rate_grace_s` gets a 408.

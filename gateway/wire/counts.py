@@ -5,7 +5,7 @@ class WireCounts:
     """Counts of one server.
 
     connections:      accepted, whatever became of them.
-    turned_away:      of those, above `max_connections`.
+    turned_away:      of those, above the limit of all connections.
     address_full:     of those, above `max_connections_per_address`.
     tls_failures:     handshakes that failed or took too long.
     proxy_failures:   connections without the PROXY header that was due.

@@ -10,7 +10,7 @@ class Limits:
     max_header_bytes: int = 64 * 1024
     max_body_bytes: int = 64 * 1024 * 1024
     max_connections: int = 0
-    """Client connections, all together."""
+    """Client connections, all together; where 0, as many as there are open files for (openfiles.py)."""
     max_connections_per_address: int = 0
     """Of one IPv4 address or one IPv6 /64."""
     max_requests_per_connection: int = 0

@@ -20,6 +20,7 @@ from gateway.wire.listening import BACKLOG, UnixFile, bind_tcp, bind_unix
 from gateway.wire.lobby import Lobby
 from gateway.wire.message import Reply, error_reply
 from gateway.wire.minimumrate import MinimumRate
+from gateway.wire.openfiles import connections_allowed
 from gateway.wire.requesthead import RequestHeads
 from gateway.wire.upstream import Upstream
 
@@ -68,6 +69,8 @@ class Server:
         self.timeouts = timeouts
         self.forwarding = forwarding
         self.heads = RequestHeads(forwarding)
+        self._room = limits.max_connections or connections_allowed()
+        """Client connections at most; 0 for no limit."""
         counted = limits.max_requests_per_connection > 0
         self._connection: type[ClientConnection] = CountedConnection if counted else ClientConnection
         self._addresses.limit = limits.max_connections_per_address
@@ -197,8 +200,8 @@ class Server:
         return self._connection(self, announced)
 
     def has_room(self, waiting: int) -> bool:
-        """Whether one more connection is within `max_connections` beside the `waiting` that are not open yet."""
-        limit = self.limits.max_connections
+        """Whether there is room for one more connection beside the `waiting` that are not open yet."""
+        limit = self._room
         return not 0 < limit <= len(self.connections) - len(self._turned_away) + waiting
 
     def enter(self, connection: object, address: str) -> bool:
@@ -222,7 +225,7 @@ class Server:
         self.connections.add(connection)
         self.counts.connections += 1
         self._empty.clear()
-        limit = self.limits.max_connections
+        limit = self._room
         if 0 < limit < len(self.connections) - len(self._turned_away):
             self.counts.turned_away += 1
             self._turn_away(connection, _TOO_MANY)

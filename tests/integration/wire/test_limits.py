@@ -144,6 +144,16 @@ async def test_one_connection_more_than_allowed_is_turned_away_with_an_answer() 
         assert (await (await gateway.client()).ask(GET)).status == 200
 
 
+async def test_without_a_limit_there_is_one_where_files_for_replicas_would_run_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.wire.server.connections_allowed", lambda: 1)
+    async with wire(answering(OK)) as gateway:
+        first, second = [await gateway.client() for _ in range(2)]
+        assert (await first.ask(GET)).status == 200
+        assert (await second.response()).status == 503
+
+
 async def test_those_turned_away_do_not_take_the_place_of_others() -> None:
     async with wire(answering(OK), limits=Limits(max_connections=1)) as gateway:
         first = await gateway.client()

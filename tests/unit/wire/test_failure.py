@@ -15,6 +15,7 @@ TABLE = {
     FailureKind.died: (False, 502),
     FailureKind.idle_timeout: (False, 504),
     FailureKind.ended: (False, 502),
+    FailureKind.deadline_exceeded: (False, 504),
 }
 
 
