@@ -86,12 +86,17 @@ class _Connection(asyncio.Protocol):
             self.transport.abort()
 
     def _answer(self, message: Message) -> None:
-        if message.target == HEALTH:
+        if message.target == HEALTH or _is_the_gateways_own(message):
             self.transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
             return
         number = self._recorder.record(message)
         status = b"405 No" if message.method == b"CONNECT" else b"200 OK"
         self.transport.write(b"HTTP/1.1 %b\r\ncontent-length: 0\r\nx-number: %d\r\n\r\n" % (status, number))
+
+
+def _is_the_gateways_own(message: Message) -> bool:
+    """It wants to know something of the replica: no client has sent that."""
+    return any(name == b"user-agent" and value.startswith(b"steplane-") for name, value in message.headers)
 
 
 def take(data: bytes) -> tuple[Message, bytes] | None:
