@@ -18,7 +18,7 @@ from gateway.control.config import Config, PoolConfig
 from gateway.feed.loads import ask_load
 from gateway.feed.reach import Reach
 from gateway.feed.serverfacts import ServerFacts, ask_facts
-from gateway.feed.session import ReplicaSession, open_session
+from gateway.feed.session import ReplicaSession
 from gateway.routing.capabilities import Capabilities
 from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
@@ -32,6 +32,8 @@ _FACTS_S = 60.0
 _FACTS_SOON_S = 2.0
 """Until a replica has said for the first time what it can take."""
 _FACTS_TIMEOUT_S = 5.0
+_KEEP_S = 4.0
+"""Connections are kept for the next question: shorter than engines keep them (uvicorn: 5 s)."""
 _SPREAD_S = 0.002
 """First questions to many replicas are this far apart."""
 
@@ -70,7 +72,7 @@ class EngineReports:
 
     def start(self) -> None:
         """Begin to ask; returns at once."""
-        self._session = open_session("loads", self._reach)
+        self._session = ReplicaSession("loads", self._reach or Reach(), keep_s=_KEEP_S)
         self._ticking = asyncio.create_task(self._tick(self._session), name="engine reports")
 
     async def close(self) -> None:

@@ -58,6 +58,7 @@ class Pool:
         "_next",
         "_plan",
         "_ready",
+        "_said",
         "_slots",
         "backend",
         "balancer",
@@ -103,6 +104,8 @@ class Pool:
         self.on_trial: Callable[[Replica], None] | None = None
         self.capabilities = capabilities
         self.backend = backend
+        self._said = (capabilities, backend)
+        """As configured: engines may say more."""
         self.spells_schemas = spells_schemas
         self.balancer: Balancer | None = None if balance is None else balance.build()
         self._plan = balance
@@ -143,8 +146,10 @@ class Pool:
         self.when_unavailable = settings.when_unavailable
         self.max_in_flight = settings.max_in_flight
         self.max_structured = settings.max_structured
-        self.capabilities = settings.capabilities
-        self.backend = settings.backend
+        said = (settings.capabilities, settings.backend)
+        if said != self._said:  # else what the engines have said since stands
+            self._said = said
+            self.capabilities, self.backend = said
         self.spells_schemas = settings.spells_schemas
         if settings.balance != self._plan:
             self._plan = settings.balance

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from gateway.routing.capabilities import Capabilities
 from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
 from gateway.routing.settings import PoolSettings, Spill
@@ -115,6 +116,19 @@ def test_new_settings_hold_for_what_comes_and_leave_what_runs() -> None:
     pool.waiting = 0
     assert pool.admit(200.0) is only
     assert (pool.when_unavailable, pool.max_in_flight, pool.max_structured) == (Spill("q"), 3, 1)
+
+
+def test_what_engines_have_said_outlives_new_settings_that_say_the_same() -> None:
+    configured = PoolSettings(capabilities=Capabilities(), backend="xgrammar")
+    pool = Pool("p", (replica(),), capabilities=configured.capabilities, backend=configured.backend)
+    learned = Capabilities(grammar=False)
+    pool.capabilities, pool.backend = learned, "llguidance"
+
+    pool.reconfigure(configured)
+    assert (pool.capabilities, pool.backend) == (learned, "llguidance")
+
+    pool.reconfigure(PoolSettings(capabilities=Capabilities(logprobs=False)))
+    assert (pool.capabilities, pool.backend) == (Capabilities(logprobs=False), None)
 
 
 class Members(RuleBasedStateMachine):
