@@ -14,7 +14,7 @@ from tests.integration.workers.harness import Replica, open_stream, until
 async def test_the_end_takes_clients_for_a_while_finishes_streams_and_is_told_at_once(
     start: Start, replica: Replica
 ) -> None:
-    serving = await start("timeouts: {drain_delay_s: 1, drain_s: 30}")
+    serving = await start("timeouts: {drain_delay_s: 3, drain_s: 30}")
     replica.may_end.clear()
     async with open_stream(serving.port) as running:
         await running.readuntil(b"data: first\n\n")
@@ -50,6 +50,15 @@ async def test_a_second_signal_ends_all_at_once_and_systemd_hears_of_each_step(
             serving.signal(signal.SIGTERM)
             assert await serving.over() == 128 + signal.SIGTERM
     await until(lambda: not any(map(lives, workers)), "all gone")
+
+
+async def test_an_end_in_the_middle_of_a_renewal_ends_the_old_and_the_new(start: Start) -> None:
+    serving = await start()
+    serving.signal(signal.SIGUSR2)
+    await until(lambda: len(serving.logged("worker started")) >= 3, "new ones begin")
+    serving.signal(signal.SIGTERM)
+    assert await serving.over() == 0
+    assert not any(lives(entry["pid"]) for entry in serving.logged("worker started"))
 
 
 async def test_workers_whose_supervisor_was_killed_finish_what_runs_and_go(start: Start, replica: Replica) -> None:
