@@ -16,6 +16,7 @@ from gateway.wire.chunked import ChunkedBody, ChunkError
 from gateway.wire.failure import Failure, FailureKind
 from gateway.wire.message import HEAD_END, LAST_CHUNK, LastHead, chunk, status_line
 from gateway.wire.responsehead import BadResponseError, ResponseHead
+from gateway.wire.tcpstate import was_taken
 
 if TYPE_CHECKING:
     from gateway.wire.exchange import Exchange
@@ -165,11 +166,17 @@ class UpstreamConnection:
             self._end(exchange)
         elif self._state != _Body.head:
             self._fail(FailureKind.died, f"{_words_of(exc)} in mid-response")
-        elif self._reused and not self.last_read and exchange.client.clock.read() - self._began_at < _RACE_S:
+        elif self._reused and not self.last_read and self._crossed(exchange, exc):
             self._upstream.went_stale()
             self._fail(FailureKind.stale, "closed a kept-alive connection as it was reused")
         else:
             self._fail(FailureKind.closed_early, f"{_words_of(exc)} without a response")
+
+    def _crossed(self, exchange: Exchange, exc: Exception | None) -> bool:
+        """Whether the close was on its way while our request was: the upstream has certainly not worked on it."""
+        if exchange.client.clock.read() - self._began_at >= _RACE_S:
+            return False
+        return exc is not None or self._transport.get_write_buffer_size() > 0 or not was_taken(self._transport)
 
     def pause_writing(self) -> None:
         if self._exchange is not None and not self._exchange.received:

@@ -118,7 +118,8 @@ def has_ipv6() -> bool:
 def black_hole(host: str, port: int) -> Iterator[None]:
     """A place where connections are neither accepted nor refused: its backlog is full, so that SYNs are dropped."""
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(socket.create_server((host, port), backlog=0))
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = stack.enter_context(socket.create_server((host, port), family=family, backlog=0))
         for _ in range(4):
             filler = stack.enter_context(socket.socket(listener.family))
             filler.setblocking(False)

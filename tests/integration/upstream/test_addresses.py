@@ -52,12 +52,13 @@ async def test_connections_are_watched_by_the_kernel_and_never_wait_for_small_pa
 # --- several addresses
 
 
-async def test_an_address_that_is_silent_costs_its_head_start_and_no_more() -> None:
+@pytest.mark.parametrize("silent", ["127.0.0.2", pytest.param("::1", marks=ipv6)])
+async def test_an_address_that_is_silent_costs_its_head_start_and_no_more(silent: str) -> None:
     """One after the other, the second address would be tried when the time to connect is over."""
-    port = shared_port("127.0.0.1", "127.0.0.2")
-    with black_hole("127.0.0.2", port):
+    port = shared_port("127.0.0.1", silent)
+    with black_hole(silent, port):
         async with placed(port=port), wire(timeouts=PATIENT) as gateway:
-            pool = connect(gateway, port, NAME, resolver=Names(["127.0.0.2", "127.0.0.1"]))
+            pool = connect(gateway, port, NAME, resolver=Names([silent, "127.0.0.1"]))
             assert (await (await gateway.client()).ask(GET)).body == b"ok"
             assert kinds(gateway) == []
             assert pool.connects == 1

@@ -42,6 +42,24 @@ async def test_a_stale_connection_shortens_the_rest_that_connections_are_given()
         assert pool.idle_s < before
 
 
+@pytest.mark.parametrize("body", [b"x", b"x" * 100_000], ids=len)
+async def test_a_server_that_has_read_a_request_and_closes_may_have_worked_on_it(body: bytes) -> None:
+    """However soon: a close that crossed the request would have met it unread."""
+
+    async def script(served: Served) -> None:
+        await served.request()
+        await served.send(OK)
+        await served.request()
+
+    async with placed(script) as server, wire(timeouts=PATIENT) as gateway:
+        connect(gateway, server.port)
+        client = await gateway.client()
+        await client.ask(GET)
+        assert (await client.ask(post(body))).status == 502
+        assert kinds(gateway) == [FailureKind.closed_early]
+        assert [message.body for message in server.requests] == [b"", body]
+
+
 async def test_a_close_long_after_the_request_may_be_its_answer() -> None:
     """An engine that dies of a request does so after a while, whether its connection was new or not."""
 

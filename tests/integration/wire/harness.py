@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -207,6 +208,15 @@ class Served(Peer):
         message = await read_message(self.reader)
         self._seen.append(message)
         return message
+
+    def read_no_more(self) -> None:
+        """Whatever comes from now on stays in the kernel, so that a close meets it on its way."""
+        self.writer.transport.pause_reading()  # type: ignore[attr-defined]
+
+    async def unread(self) -> None:
+        """Wait until something has come that `read_no_more` leaves unread."""
+        connection = self.writer.get_extra_info("socket").fileno()
+        await until(lambda: bool(select.select([connection], [], [], 0)[0]))
 
 
 Script = Callable[[Served], Awaitable[None]]

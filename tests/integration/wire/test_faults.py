@@ -119,9 +119,10 @@ async def test_a_kept_connection_that_turns_out_closed_is_replaced(reset: bool, 
 
     async def script(served: Served) -> None:
         await served.request()
+        served.read_no_more()
         await served.send(OK)
         if gateway.connections_made == 1:
-            await served.read(4)
+            await served.unread()
             if reset:
                 served.reset()
             return
