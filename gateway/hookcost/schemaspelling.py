@@ -16,6 +16,8 @@ from gateway.hookcost.objecttext import UNREADABLE, changed, fields_of
 
 _MOST_BYTES: Final = 32 * 1024
 """A larger schema is sent as it came: spelling it would hold up the event loop for milliseconds."""
+_MOST_BODY_BYTES: Final = 1 << 20
+"""So is a larger body: finding the schema in it would, too."""
 _MOST_LEVELS: Final = 64
 _CACHE_BYTES: Final = 16 * 1024 * 1024
 
@@ -59,6 +61,8 @@ class SchemaSpelling:
 
     def apply(self, api: Api, body: bytes) -> bytes | None:
         """The body with its schemas in one spelling; None where they are, or it has none."""
+        if len(body) > _MOST_BODY_BYTES:
+            return None
         text = body
         try:
             for place in _PLACES.get(api, ()):

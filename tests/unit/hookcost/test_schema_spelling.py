@@ -101,6 +101,7 @@ def test_only_the_schema_changes_in_a_body(api: Api, body: str) -> None:
         (Api.chat, f'{{"response_format": {{"json_schema": {{"schema": {SCHEMA}}}'),
         (Api.other, f'{{"guided_json": {SCHEMA}}}'),
         (Api.chat, '{"guided_json": {"description": "%s"}}' % ("x" * 40_000)),
+        (Api.chat, f'{{"messages": ["{"x" * (1 << 20)}"], "guided_json": {SCHEMA}}}'),
     ],
 )
 def test_what_has_no_schema_to_spell_is_left_alone(api: Api, body: str) -> None:

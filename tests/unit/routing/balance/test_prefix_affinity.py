@@ -87,6 +87,7 @@ def test_the_least_recently_used_is_forgotten() -> None:
         (Api.completions, b'{"model": "m"}'),
         (Api.chat, b'{"messages": []}'),
         (Api.chat, b""),
+        (Api.chat, b'{"metadata": "' + b"x" * (1 << 20) + b'", "messages": ["' + SYSTEM.encode() + b'"]}'),
     ],
 )
 def test_what_has_no_prompt_to_speak_of_is_nowhere_at_home(api: Api, body: bytes) -> None:
