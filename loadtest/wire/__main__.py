@@ -17,6 +17,7 @@ from types import FrameType
 
 from loadtest.wire import driver, plot, report, scale, summary
 from loadtest.wire.contenders import CONTENDERS, ROOT, Contender
+from loadtest.wire.filling import FillingError
 from loadtest.wire.rounds import ContenderError, Plan, Sample, measure
 from loadtest.wire.workload import KINDS
 
@@ -146,7 +147,7 @@ def _draw(rows: Sequence[report.Row], path: Path) -> None:
 def _scale(plan: Plan, contenders: Sequence[Contender]) -> int:
     try:
         print(scale.measured(plan, contenders, driver.build(_BUILD / "bench"), _say))
-    except (driver.DriverError, ContenderError) as error:
+    except (driver.DriverError, ContenderError, FillingError) as error:
         _say(f"bench-wire: {error}")
         return 2
     return 0

@@ -24,6 +24,7 @@ class Site:
     """Where a gateway is to run: it listens on `port`, its replicas on `replicas`, all on 127.0.0.1.
 
     feed: whether the replicas are said to have step feeds: `auto` or `off`.
+    fill: ports of a replica and its step feed for models called `fill-*`, if there is one; for Steplane alone.
     """
 
     directory: Path
@@ -31,6 +32,7 @@ class Site:
     admin_port: int
     replicas: tuple[int, ...]
     feed: str = "auto"
+    fill: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +97,22 @@ pools:
     engine: sglang
     health: *seldom
     replicas: [{quarantine}]
-rules:
-  - {{name: heavy, when: {{heavy: true}}, pool: quarantine}}
+{fill_pool}rules:
+{fill_rule}  - {{name: heavy, when: {{heavy: true}}, pool: quarantine}}
   - {{name: raw-grammar, when: {{grammar: [ebnf, regex]}}, pool: quarantine}}
   - {{name: costly, when: {{step_us: ">1000"}}, pool: quarantine}}
   - {{name: structured, when: {{grammar: any}}, pool: grammar}}
   - {{name: default, pool: interactive}}
 """
+
+
+_FILL_POOL = """\
+  fill:
+    engine: sglang
+    health: *seldom
+    replicas: [{{url: "http://127.0.0.1:{0}", feed: "http://127.0.0.1:{1}"}}]
+"""
+_FILL_RULE = '  - {name: fill, when: {model: "fill-*"}, pool: fill}\n'
 
 
 _COMPILED = VENVS / "compiled" / "bin" / "python"
@@ -131,6 +142,8 @@ def _steplane_configuration(site: Site) -> Path:
             grammar=urls[-2],
             quarantine=urls[-1],
             feed=site.feed,
+            fill_pool=_FILL_POOL.format(*site.fill) if site.fill else "",
+            fill_rule=_FILL_RULE if site.fill else "",
         )
     )
     return path

@@ -126,7 +126,7 @@ def running(contender: Contender, site: Site, core: int) -> Iterator[Gateway]:
         process.stop(started)
 
 
-def _run(driver: Driver, gateway: Gateway, kind: Kind, requests: Path, seconds: float) -> tuple[float, float, Load]:
+def run(driver: Driver, gateway: Gateway, kind: Kind, requests: Path, seconds: float) -> tuple[float, float, Load]:
     """CPU microseconds, wall seconds, and what the clients saw."""
     pid = gateway.process.pid
     began, before = time.monotonic(), process.cpu_ns(pid)
@@ -146,8 +146,8 @@ def fitting(kind: Kind, contender: Contender) -> Kind | None:
 
 def _sample(driver: Driver, gateway: Gateway, kind: Kind, requests: Path, plan: Plan, number: int) -> Sample:
     if plan.warm_s:
-        _run(driver, gateway, kind, requests, plan.warm_s)
-    spent_us, took_s, load = _run(driver, gateway, kind, requests, plan.seconds)
+        run(driver, gateway, kind, requests, plan.warm_s)
+    spent_us, took_s, load = run(driver, gateway, kind, requests, plan.seconds)
     name = gateway.contender.name
     units = load.events if kind.chunks else load.requests
     if not units:
@@ -181,7 +181,7 @@ def measure(
             write_requests(kind, "127.0.0.1:8080", files[kind.name])
             for gateway in gateways:
                 if fits := fitting(kind, gateway.contender):
-                    _run(driver, gateway, fits, files[kind.name], _WARM_S)
+                    run(driver, gateway, fits, files[kind.name], _WARM_S)
         for number in range(plan.rounds):
             say(f"round {number + 1} of {plan.rounds}")
             for kind in plan.kinds:

@@ -1,24 +1,31 @@
-"""What a request costs as things grow: its body, the number of replicas.
+"""What a request costs as things grow: its body, the number of replicas, the cost book.
 
 Owns the sizes and the fit of a line to them. The runs are those of rounds.py.
 """
 
+import re
 import statistics
 import tempfile
+import urllib.request
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from loadtest.wire.contenders import Contender, Site
 from loadtest.wire.driver import Driver
+from loadtest.wire.filling import Filler
 from loadtest.wire.report import Row, summarise
-from loadtest.wire.rounds import Plan, measure
-from loadtest.wire.workload import KINDS, Kind
+from loadtest.wire.rounds import Plan, free_port, measure, run, running
+from loadtest.wire.workload import KINDS, Kind, write_requests
 
 _SIZES_KIB = (1, 16, 64, 256, 1024)
 _REPLICAS = (1, 100, 1000)
 _BESIDE = 2
 """Replicas of Steplane's other two pools."""
+_SIGNATURES = 100_000
+_KNOWN = re.compile(r"^steplane_cost_book_signatures ([0-9.e+]+)$", re.MULTILINE)
+_WARM_S = 0.3
 _MEET_ALL_S = 0.8
 """In so long every replica has been asked and has a connection."""
 _Say = Callable[[str], None]
@@ -28,7 +35,9 @@ def measured(plan: Plan, contenders: Sequence[Contender], binary: Path, say: _Sa
     """Measures the contenders that are no LLM routers, and says it in Markdown."""
     chosen = [each for each in contenders if not each.peer]
     plan = replace(plan, rounds=min(plan.rounds, 3), seconds=min(plan.seconds, 1.0))
-    return "\n".join([_by_size(plan, chosen, binary, say), _by_replicas(plan, chosen, binary, say)])
+    parts = [_by_size(plan, chosen, binary, say), _by_replicas(plan, chosen, binary, say)]
+    parts += [_by_signatures(plan, each, binary, say) for each in chosen if each.name == "Steplane"]
+    return "\n".join(parts)
 
 
 def _by_size(plan: Plan, contenders: Sequence[Contender], binary: Path, say: _Say) -> str:
@@ -63,6 +72,53 @@ def _by_replicas(plan: Plan, contenders: Sequence[Contender], binary: Path, say:
         shown = " | ".join("-" if cost is None else f"{cost:.1f}" for cost in costs)
         parts.append(f"| {contender.name} | {shown} |")
     return "\n".join([*parts, ""])
+
+
+def _by_signatures(plan: Plan, contender: Contender, binary: Path, say: _Say) -> str:
+    """Two gateways side by side: one with an empty cost book, one with a full one."""
+    kinds = (KINDS[0], KINDS[1])
+    costs: dict[tuple[str, str], list[float]] = {}
+    with (
+        tempfile.TemporaryDirectory(prefix="steplane-bench-") as directory,
+        Driver(binary, plan.driver_core, plan.replicas) as clients,
+        Filler() as filler,
+        ExitStack() as stack,
+    ):
+        folder = Path(directory)
+        pair = []
+        for name in ("empty", "full"):
+            fill = (filler.replica_port, filler.feed_port) if name == "full" else None
+            site = Site(folder / name, free_port(), free_port(), clients.ports, "off", fill)
+            pair.append(stack.enter_context(running(contender, site, plan.gateway_core)))
+            admin_port = site.admin_port
+        say(f"filling a cost book with {_SIGNATURES:,} signatures")
+        filler.fill(pair[1].port, _SIGNATURES)
+        known = _signatures(admin_port)
+        for kind in kinds:
+            write_requests(kind, "127.0.0.1:8080", folder / kind.name)
+        for _ in range(plan.rounds):
+            for kind in kinds:
+                for name, gateway in zip(("empty", "full"), pair, strict=True):
+                    run(clients, gateway, kind, folder / kind.name, _WARM_S)
+                    spent_us, _, load = run(clients, gateway, kind, folder / kind.name, plan.seconds)
+                    costs.setdefault((kind.name, name), []).append(spent_us / max(load.requests, 1))
+    parts = [
+        "### CPU µs per request by the signatures in the cost book",
+        "",
+        f"| {contender.name} | 0 | {known:,} |",
+        "|---|---|---|",
+    ]
+    for kind in kinds:
+        empty, full = (statistics.median(costs[kind.name, name]) for name in ("empty", "full"))
+        parts.append(f"| {kind.title} | {empty:.1f} | {full:.1f} |")
+    return "\n".join([*parts, ""])
+
+
+def _signatures(admin_port: int) -> int:
+    """How many the gateway says that it knows."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{admin_port}/metrics", timeout=30) as answer:
+        found = _KNOWN.search(answer.read().decode())
+    return int(float(found[1])) if found else 0
 
 
 def _with_replicas(contender: Contender, count: int) -> Contender:
