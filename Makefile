@@ -36,7 +36,7 @@ test-engines: $(VENV)/.dev-ready
 
 # CPU per request and per SSE chunk, latency, peak rate and memory beside HAProxy and nginx (Debian packages) and the LLM
 # routers of PyPI (each in a venv of its own, made on first use) in one run: a table, and docs/img/bench-wire.png.
-# ARGS="--scale" measures instead what grows with bodies and replicas.
+# ARGS="--scale" measures instead what grows with bodies, replicas and cost signatures.
 bench-wire: $(VENV)/.plot-ready $(COMPILED)/.ready
 	$(BIN)/python -m loadtest.wire $(ARGS)
 
