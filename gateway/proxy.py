@@ -51,6 +51,7 @@ from gateway.wire.race import Racer
 log = structlog.get_logger("steplane.proxy")
 
 _OK: Final = Outcome.ok
+_ATTEMPTS: Final = b"x-steplane-attempts: %d\r\n"
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _LEFT_RUNNING = frozenset((FailureKind.first_byte_timeout, FailureKind.bad_response))
 """Failures in which we gave up on an engine that may still work on the request."""
@@ -504,7 +505,7 @@ class Proxy:
         if call.limit_lines:
             response_lines += call.limit_lines
         if call.attempts > 1:
-            response_lines += b"x-steplane-attempts: %d\r\n" % call.attempts
+            response_lines += _ATTEMPTS % call.attempts
         head_lines: bytes | None = None
         if link.terms.credentials or self._tenants.holds_keys:
             head_lines = without_keys(exchange.head.lines)
@@ -658,7 +659,9 @@ class Proxy:
 
     def answer(self, exchange: Exchange, decision: Decision, reply: Reply) -> None:
         """Answer for a pool that was chosen, with the headers that say so."""
-        exchange.response_lines = b"x-request-id: %b\r\n%b" % (exchange.request_id, self._lines_of(decision))
+        call: Call = exchange.context
+        lines = b"x-request-id: %b\r\n%b" % (exchange.request_id, self._lines_of(decision))
+        exchange.response_lines = lines + (_ATTEMPTS % call.attempts if call.attempts > 1 else b"")
         exchange.reply(reply)
 
     def _lines_of(self, decision: Decision) -> bytes:

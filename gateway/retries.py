@@ -63,11 +63,9 @@ class Retries:
 
     def replaces(self, exchange: Exchange, call: Call, attempt: Attempt, failure: Failure) -> bool:
         """Whether an attempt that a stale connection has failed may be made again on a new one, at the same replica."""
-        plan = self.plan(call)
-        allowed = plan.retry.attempts > 1 and Reason.stale in plan.retry.on
-        if not allowed or call.stale_retried or not exchange.replayable:
+        if reason_of_failure(failure.kind.value) is not Reason.stale or call.stale_retried or not exchange.replayable:
             return False
-        if reason_of_failure(failure.kind.value) is not Reason.stale:
+        if Reason.stale not in self.plan(call).retry.on:
             return False
         call.stale_retried = True
         self._tally.retries[attempt.pool.name, Reason.stale.value] += 1

@@ -17,7 +17,7 @@ import pytest
 
 from .harness import CHAT, LAST, PLAIN, SSE_HEAD, Engine, House, Message, Served, chunk, error_of, house, request, until
 
-REQUESTS = 300
+REQUESTS = 200
 CLIENTS = 30
 ATTEMPTS = 3
 POOL: dict[str, Any] = {

@@ -23,6 +23,7 @@ async def test_a_request_is_tried_as_often_as_its_pool_says_and_on_each_replica_
     async with house({"interactive": engines}, options=options(attempts=attempts)) as running:
         answer = await running.ask(CHAT, PLAIN[CHAT])
         assert answer.status == 502
+        assert answer.values(b"x-steplane-attempts") == ([b"%d" % tries] if tries > 1 else [])
         assert [len(engine.asked) for engine in engines] == [1] * tries + [0] * (4 - tries)
         assert await running.metric("steplane_retries_total", pool="interactive", reason="reset") == tries - 1
 
@@ -147,12 +148,17 @@ class Once:
             served.reset()
 
 
-async def test_with_one_attempt_a_stale_connection_is_an_error_too() -> None:
+@pytest.mark.parametrize(("retry", "status"), [({"attempts": 1}, 200), ({"on": ["connect"]}, 502)])
+async def test_a_stale_connection_is_replaced_even_with_one_attempt_unless_that_is_not_wanted(
+    retry: dict[str, Any], status: int
+) -> None:
     once = Once()
     once.failed = True
-    async with house({"interactive": [Engine("a", once)]}, options=options(attempts=1)) as running:
+    async with house({"interactive": [Engine("a", once)]}, options=options(**retry)) as running:
         assert (await running.ask(CHAT, PLAIN[CHAT])).status == 200
         once.failed = False
         answer = await running.ask(CHAT, PLAIN[CHAT])
-        assert answer.status == 502
-        assert error_of(answer)["code"] == "upstream_stale"
+        assert answer.status == status
+        if status == 502:
+            assert error_of(answer)["code"] == "upstream_stale"
+        assert await running.metric("steplane_retries_total", reason="stale") == (status == 200)
