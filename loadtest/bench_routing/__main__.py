@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -49,10 +50,11 @@ def _grammars(requests: int, rate: float, folder: Path) -> list[str]:
 
 def _prefixes(requests: int, folder: Path) -> list[str]:
     balances = ["least_requests", "prefix_affinity"]
-    if prefixes.ROUTER.exists():
+    try:
+        prefixes.install_router()
         balances.append(prefixes.CACHE_AWARE)
-    else:
-        print("\nsglang-router is not installed: `make bench-wire ARGS=--peers` makes its environment", file=sys.stderr)
+    except subprocess.CalledProcessError as error:
+        print(f"\nsglang-router could not be installed from PyPI, so nothing is compared with it: {error}")
     runs = asyncio.run(prefixes.compare(balances, requests, folder))
     print(f"\n{requests} requests of growing conversations, 12 system prompts, 4 replicas\n")
     print("| balance | prompt found in cache | requests by replica | failed | s |\n|---|---|---|---|---|")

@@ -52,7 +52,7 @@ class CachedEngine:
 
     async def _complete(self, request: web.Request) -> web.Response:
         body = orjson.loads(await request.read())
-        self._take(prompt_of(body["messages"]))
+        self.take(prompt_of(body["messages"]))
         await asyncio.sleep(_WORKS_S)
         choice = {"index": 0, "message": {"role": "assistant", "content": REPLY}, "finish_reason": "stop"}
         return web.json_response(
@@ -66,7 +66,8 @@ class CachedEngine:
             }
         )
 
-    def _take(self, prompt: str) -> None:
+    def take(self, prompt: str) -> None:
+        """Count how much of a prompt is known, and remember all of it."""
         self.requests += 1
         self.asked += len(prompt)
         above, known = 0, True

@@ -13,12 +13,13 @@ import orjson
 
 from loadtest.bench_routing.conversations import Messages, trace
 from loadtest.breaker.site import answers, gateway, process
-from loadtest.wire.contenders import VENVS
+from loadtest.wire.contenders import CONTENDERS, VENVS
 from loadtest.wire.rounds import free_port
 
 _REPLICAS = 4
 _AT_ONCE = 16
-ROUTER = VENVS / "sglang-router" / "bin" / "python"
+_PEER = "sglang-router"
+ROUTER = VENVS / _PEER / "bin" / "python"
 CACHE_AWARE = "sglang-router cache_aware"
 
 
@@ -31,6 +32,15 @@ class PrefixRun:
     failed: int
     loads: tuple[int, ...]
     seconds: float
+
+
+def install_router() -> None:
+    """Make the router's environment, where there is none yet. Raises CalledProcessError."""
+    if ROUTER.exists():
+        return
+    (peer,) = [each for each in CONTENDERS if each.name == _PEER]
+    assert peer.install is not None
+    peer.install()
 
 
 async def compare(balances: Sequence[str], requests: int, folder: Path) -> list[PrefixRun]:
