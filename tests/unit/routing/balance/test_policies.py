@@ -80,6 +80,29 @@ def test_one_grammar_goes_to_one_replica_and_another_elsewhere() -> None:
     assert len(set().union(*homes.values())) == 4
 
 
+def test_grammars_follow_replicas_that_come_and_go_and_no_others_move() -> None:
+    pool = pool_of(replicas(3), scored(GrammarAffinity()))
+
+    def homes() -> dict[int, Replica]:
+        found = {}
+        for at in range(60):
+            found[at] = admitted(pool, ask(grammar=f"g1-{at}"))
+            pool.release(found[at])
+        return found
+
+    before = homes()
+    pool.add(joined := replica("joined"))
+    with_it = homes()
+    pool.remove(joined)
+    pool.remove(gone := pool.replicas[0])
+    without = homes()
+
+    assert 0 < sum(home is joined for home in with_it.values()) < 40
+    assert all(with_it[at] in (home, joined) for at, home in before.items())
+    assert all(without[at] is home for at, home in before.items() if home is not gone)
+    assert gone not in without.values()
+
+
 def test_a_grammar_beyond_its_home_s_share_goes_on_to_others() -> None:
     pool = pool_of(replicas(4), scored(GrammarAffinity(bound=1.25, floor=2)))
     for _ in range(40):
