@@ -109,6 +109,7 @@ class TimeoutsConfig(Part):
     upstream_idle_s: an unused connection to a replica is closed then: stay below the engine's limit (uvicorn: 5 s).
     drain_delay_s:   at a shutdown, from the first word of it (/readyz, `connection: close`) to the end of accepting.
     drain_s:         running requests at a shutdown.
+    hand_over_s:     running requests of old workers when new ones have taken over.
     """
 
     header_s: Seconds = 10
@@ -121,6 +122,7 @@ class TimeoutsConfig(Part):
     upstream_idle_s: Seconds = 4
     drain_delay_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0
     drain_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 30
+    hand_over_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 600
 
 
 class HealthConfig(Part):

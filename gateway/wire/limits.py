@@ -44,6 +44,8 @@ class Timeouts:
     drain_delay_s: float = 0.0
     """Between the first word of a drain and the end of accepting: whoever sends clients here hears of it meanwhile."""
     drain_s: float = 30.0
+    hand_over_s: float = 600.0
+    """As `drain_s`, while others take the clients: then there is no hurry."""
     linger_s: float = 5.0
     """How long the rest of a refused request is read and dropped so that its client can read the answer."""
     sweep_s: float = 0.25

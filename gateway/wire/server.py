@@ -151,25 +151,26 @@ class Server:
         if self.timeouts.drain_delay_s > 0:
             await asyncio.sleep(self.timeouts.drain_delay_s)
         self._stop_listening()
-        await self._finish()
+        await self._finish(self.timeouts.drain_s)
 
     async def hand_over(self, idle_s: float) -> None:
         """End in good order while others accept on the same sockets.
 
-        An idle connection may bring one more request within `idle_s`: closed at once, it could be just about to.
+        An idle connection may bring one more request within `idle_s`: closed at once, it could be just about to. The
+        running exchanges have `hand_over_s`.
         """
         self.draining = True
         self._stop_listening()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(idle_s):
                 await self._empty.wait()
-        await self._finish()
+        await self._finish(self.timeouts.hand_over_s)
 
-    async def _finish(self) -> None:
+    async def _finish(self, within_s: float) -> None:
         for connection in list(self.connections):
             connection.drain()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.timeouts.drain_s):
+            async with asyncio.timeout(within_s):
                 await self._empty.wait()
         await self.close()
 

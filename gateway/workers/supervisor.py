@@ -127,10 +127,10 @@ class Supervisor:
     async def drain(self) -> None:
         """Have all end in good order; returns when they have."""
         self.draining = True
+        timeouts = self.loaded.config.timeouts
         for worker in self.workers.values():
-            # One that was told so before goes on as it does.
             worker.drain(handed_over=False)
-            self._see_off(worker, self.loaded.config.timeouts.drain_delay_s)
+            self._see_off(worker, timeouts.drain_delay_s + timeouts.drain_s)
         while self.workers:
             await self._changed.wait()
 
@@ -194,7 +194,7 @@ class Supervisor:
         await self._all_accept(new)
         for worker in old:
             worker.drain(handed_over=True)
-            self._see_off(worker, 0.0)
+            self._see_off(worker, self.loaded.config.timeouts.hand_over_s)
         _log.info("workers renewed", generation=self.generation, workers=len(new))
 
     async def _read_what_they_have(self) -> None:
@@ -321,13 +321,12 @@ class Supervisor:
             self._assign()
             return
 
-    def _see_off(self, worker: WorkerProcess, more_s: float) -> None:
-        """Kill it if it is still there when its time is over."""
-        deadline_s = more_s + self.loaded.config.timeouts.drain_s + _OVERTIME_S
+    def _see_off(self, worker: WorkerProcess, within_s: float) -> None:
+        """Kill it if it is still there well after its time is over."""
 
         async def wait() -> None:
             try:
-                async with asyncio.timeout(deadline_s):
+                async with asyncio.timeout(within_s + _OVERTIME_S):
                     while not worker.ended:
                         await self._changed.wait()
             except TimeoutError:

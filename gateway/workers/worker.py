@@ -76,9 +76,9 @@ class _Worker:
         self._lending = Lending(hello.shares)
         self._taken: dict[int, list[socket.socket]] = {}
         """Sockets that clients are taken from, by slot."""
-        self._handed_over: bool | None = None
-        """None: it was not told to end."""
-        self._told = asyncio.Event()
+        self._ending: asyncio.Task[None] | None = None
+        self._in_hurry = False
+        self._over = asyncio.Event()
 
     async def run(self, started: Callable[[], None]) -> None:
         """Serve, and end."""
@@ -92,14 +92,11 @@ class _Worker:
             asyncio.create_task(self._lend(), name="lending"),
         ]
         try:
-            await self._told.wait()
-            if self._handed_over:
-                await self._gateway.hand_over()
-            else:
-                await self._gateway.drain()
+            await self._over.wait()
             self._channel.send(Samples(0, collect(self._gateway.registry)))
             await self._channel.flush()
         finally:
+            tasks += [self._ending] if self._ending is not None else []
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -107,9 +104,20 @@ class _Worker:
             self._channel.close()
 
     def _end(self, handed_over: bool) -> None:
-        if self._handed_over is None:
-            self._handed_over = handed_over
-            self._told.set()
+        """End in good order; without others to take over there is less time, also for what has begun already."""
+        if self._in_hurry or (handed_over and self._ending is not None):
+            return
+        self._in_hurry = not handed_over
+        if self._ending is not None:
+            self._ending.cancel()
+        self._ending = asyncio.create_task(self._finish(handed_over), name="ending")
+
+    async def _finish(self, handed_over: bool) -> None:
+        if handed_over:
+            await self._gateway.hand_over()
+        else:
+            await self._gateway.drain()
+        self._over.set()
 
     async def _get_ready(self) -> None:
         with suppress(TimeoutError):
@@ -145,7 +153,7 @@ class _Worker:
                     pass
 
     async def _accept(self, slots: list[int]) -> None:
-        if self._handed_over is not None:
+        if self._ending is not None:
             return
         for slot in [slot for slot in self._taken if slot not in slots]:
             for sock in self._taken.pop(slot):

@@ -52,11 +52,20 @@ async def test_a_second_signal_ends_all_at_once_and_systemd_hears_of_each_step(
     await until(lambda: not any(map(lives, workers)), "all gone")
 
 
-async def test_an_end_in_the_middle_of_a_renewal_ends_the_old_and_the_new(start: Start) -> None:
+async def test_an_end_in_the_middle_of_a_renewal_ends_the_old_and_the_new(start: Start, replica: Replica) -> None:
     serving = await start()
-    serving.signal(signal.SIGUSR2)
-    await until(lambda: len(serving.logged("worker started")) >= 3, "new ones begin")
-    serving.signal(signal.SIGTERM)
+    replica.may_end.clear()
+    async with open_stream(serving.port) as running:
+        await running.readuntil(b"data: first\n\n")
+        serving.signal(signal.SIGUSR2)
+        # The one that streams has all the time that it needs, as long as others take the clients.
+        await until(lambda: serving.logged("workers renewed"), "renewed")
+        serving.signal(signal.SIGUSR2)
+        await until(lambda: len(serving.logged("worker started")) >= 5, "again, and not done")
+        serving.signal(signal.SIGTERM)
+        await until(lambda: serving.logged("draining"), "draining")
+        replica.may_end.set()
+        assert b"data: last" in await running.readuntil(b"0\r\n\r\n")
     assert await serving.over() == 0
     assert not any(lives(entry["pid"]) for entry in serving.logged("worker started"))
 
