@@ -13,7 +13,7 @@ FAST_PYTHON ?= $(shell for each in /usr/bin/python3.11 /usr/local/bin/python3.11
     $$each -c 'import ensurepip, venv' 2>/dev/null && echo $$each && exit; done; echo $(PYTHON))
 SOURCES := $(shell find gateway replica loadtest config -type f -not -name '*.pyc') pyproject.toml
 
-.PHONY: run test lint format test-engines test-compiled bench-wire bench-streams soak-wire fuzz-wire bench-hookcost bench-breaker bench-routing soak-breaker bench-recorder wheel clean
+.PHONY: run test lint format test-engines test-compiled bench-wire bench-streams soak-wire fuzz-wire bench-hookcost bench-breaker bench-routing soak-breaker bench-reload bench-recorder wheel clean
 
 run: $(VENV)/.run-ready
 	@exec $(BIN)/steplane up
@@ -68,6 +68,10 @@ bench-routing: $(VENV)/.dev-ready
 # Ten minutes of mixed traffic: nobody but offenders may be quarantined.
 soak-breaker: $(VENV)/.dev-ready
 	$(BIN)/python -m loadtest.breaker.soak $(ARGS)
+
+# What a reload of 1,000 replicas and 500 rules costs who waits.
+bench-reload: $(VENV)/.dev-ready
+	$(BIN)/python -m loadtest.bench_reload $(ARGS)
 
 # What recording each step costs the engine.
 bench-recorder: $(VENV)/.dev-ready

@@ -8,7 +8,7 @@ request waits for it.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar, cast
 
 import structlog
@@ -137,12 +137,14 @@ class Fleet:
             self._name_from(config)
             opened = {name: self._open(name, config) for name in config.pools if name not in self.pools}
             joined: set[Replica] = set()
-            async for name, each in _in_turns(list(self._missing(config))):
+            async for name, each in _in_turns(self._missing(config)):
                 joined.add(self._join(opened.get(name) or self.terms[name], each, config))
             pools = {name: opened[name].pool if name in opened else self.pools[name] for name in config.pools}
+            await asyncio.sleep(0)
             surplus = self._surplus(config)
+            await asyncio.sleep(0)
             await self._await_stand_ins(joined, surplus)
-            for name, part in config.pools.items():
+            async for name, part in _in_turns(config.pools.items()):
                 self._reconfigure(opened.get(name) or self.terms[name], part, config)
             decide = await prepare(pools)
             self.config = config
@@ -274,14 +276,13 @@ class Fleet:
         """Give those that join a pool time to be found well, where nobody else would be left of it."""
         if not self._watching:
             return
-        going = set(leaving)
-        waits = []
-        for name in {replica.pool for replica in joined}:
-            others = [replica for replica in self.links if replica.pool == name and replica not in going | joined]
-            if not any(replica.available for replica in others):
-                fresh = [replica for replica in joined if replica.pool == name]
-                waits.append(self.health.wait_any_up(fresh[:_ASKED], _STAND_IN_S))
-        await asyncio.gather(*waits)
+        not_counted = joined.union(leaving)
+        served = {each.pool for each in self.links if each.available and each not in not_counted}
+        fresh: dict[str, list[Replica]] = {}
+        for each in joined:
+            if each.pool not in served:
+                fresh.setdefault(each.pool, []).append(each)
+        await asyncio.gather(*[self.health.wait_any_up(some[:_ASKED], _STAND_IN_S) for some in fresh.values()])
 
     # --- one at a time
 
@@ -422,7 +423,7 @@ def _health(part: PoolConfig) -> HealthPolicy:
     return HealthPolicy(**part.health.model_dump(), model=part.model)
 
 
-async def _in_turns(items: Sequence[Item]) -> AsyncIterator[Item]:
+async def _in_turns(items: Iterable[Item]) -> AsyncIterator[Item]:
     """The items, with a look at what requests want whenever they have waited for long enough."""
     began = time.perf_counter()
     for item in items:

@@ -14,7 +14,6 @@ from pathlib import Path
 import structlog
 from watchfiles import awatch
 
-from gateway.control.changes import LIVE
 from gateway.control.config import Config
 from gateway.control.reading import packed, read_beside
 from gateway.control.reloads import Outcome, Reloads, Report
@@ -97,15 +96,10 @@ class Reloading:
         found = replace(asked, changes=reading.changes, warnings=config.warnings)
         if check:
             return replace(found, outcome=Outcome.checked)
-        # What needs a restart stays as it is, and is named again each time until there was one.
-        old = self._config
-        config = config.model_copy(
-            update={name: getattr(old, name) for name in Config.model_fields if name not in LIVE}
-        )
         # Without a change, too: files that the configuration names may hold something else.
         await self._apply(config)
         self._config = config
-        self._current = await asyncio.to_thread(packed, config)
+        self._current = reading.packed
         taken = any(not change.restart for change in reading.changes)
         return replace(found, outcome=Outcome.applied if taken else Outcome.unchanged)
 

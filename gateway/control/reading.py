@@ -11,12 +11,12 @@ import os
 import pickle
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from gateway import __version__
-from gateway.control.changes import Change, changes_between
+from gateway.control.changes import LIVE, Change, changes_between
 from gateway.control.config import Config, load_config
 from gateway.control.problem import ConfigError, Problem
 
@@ -28,11 +28,18 @@ _PACKAGES = str(Path(__file__).resolve().parents[2])
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What became of it. `config` is None where `problems` say why; `changes` are against the one in force."""
+    """What became of it.
+
+    config:   what is to be in force; None where `problems` say why not. Its parts that need a restart are those of the
+              one in force: they are named again each time until there was one.
+    changes:  of the file against the one in force.
+    packed:   `config` for the next comparison.
+    """
 
     config: Config | None
     problems: tuple[Problem, ...] = ()
     changes: tuple[Change, ...] = ()
+    packed: bytes = b""
 
 
 async def read_beside(path: Path, current: bytes) -> Reading:
@@ -70,7 +77,7 @@ def _send(stream: BinaryIO, reading: Reading) -> None:
         return
     pools = {name: pool.model_copy(update={"replicas": []}) for name, pool in config.pools.items()}
     bare = config.model_copy(update={"pools": pools, "rules": []})
-    pickle.dump(Reading(bare, reading.problems, reading.changes), stream)
+    pickle.dump(replace(reading, config=bare), stream)
     for name, pool in config.pools.items():
         _send_list(stream, name, pool.replicas)
     _send_list(stream, "", config.rules)
@@ -94,7 +101,7 @@ async def _unpacked(stream: BinaryIO) -> Reading:
         await asyncio.sleep(0)
     pools = {name: pool.model_copy(update={"replicas": lists[name]}) for name, pool in bare.pools.items()}
     config = bare.model_copy(update={"pools": pools, "rules": lists[""]})
-    return Reading(config, reading.problems, reading.changes)
+    return replace(reading, config=config)
 
 
 def _read(path: Path, current: Config) -> Reading:
@@ -102,7 +109,11 @@ def _read(path: Path, current: Config) -> Reading:
         config = load_config(path)
     except ConfigError as error:
         return Reading(None, error.problems)
-    return Reading(config, (), changes_between(current, config))
+    changes = changes_between(current, config)
+    config = config.model_copy(
+        update={name: getattr(current, name) for name in Config.model_fields if name not in LIVE}
+    )
+    return Reading(config, (), changes, packed(config))
 
 
 def main() -> None:

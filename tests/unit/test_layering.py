@@ -34,6 +34,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = (
         "gateway": frozenset(),
         "replica": frozenset(),
         "loadtest": frozenset({"replica"}),
+        # Measures what a reload does to the event loop, which only shows from inside.
+        "loadtest.bench_reload": frozenset(ROOMS) | _ASSEMBLY | {"loadtest"},
         # Measures classification inside one process: from outside it can't be told from the rest.
         "loadtest.bench_hookcost": frozenset({"gateway.hookcost", "gateway.control", "loadtest"}),
     }
