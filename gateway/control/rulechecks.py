@@ -45,7 +45,9 @@ def _conditions(rule: "RuleConfig", location: Location, document: Document) -> I
         except ConditionError as error:
             place = (*location, "when") if isinstance(part, str) else (*location, "when", error.key, *error.path)
             unknown = error.key not in VARIABLES and error.key != CEL
-            found = "an unknown condition" if unknown else shown(error.found)
+            found = shown(error.found) if error.quoted else str(error.found)
+            if unknown:
+                found = "an unknown condition"
             yield document.problem(place, error.expected, found, error.hint, at_key=unknown)
 
 

@@ -30,18 +30,28 @@ _NOT_SEEN = frozenset(
 class ConditionError(ValueError):
     """A condition that can't be compiled: `key` is the word on the left, `hint` may say what was meant.
 
-    path: the keys below `key` that lead to what is wrong.
+    path:   the keys below `key` that lead to what is wrong.
+    quoted: `found` is a value, and no description of one.
     """
 
     def __init__(
-        self, key: str, expected: str, found: object, hint: str | None = None, path: tuple[str, ...] = ()
+        self,
+        key: str,
+        expected: str,
+        found: object,
+        hint: str | None = None,
+        path: tuple[str, ...] = (),
+        *,
+        quoted: bool = True,
     ) -> None:
-        super().__init__(f"{key}: expected {expected}, found {found!r}" + (f" ({hint})" if hint else ""))
+        shown = repr(found) if quoted else found
+        super().__init__(f"{key}: expected {expected}, found {shown}" + (f" ({hint})" if hint else ""))
         self.key = key
         self.expected = expected
         self.found = found
         self.hint = hint
         self.path = path
+        self.quoted = quoted
 
 
 class Peek(Protocol):

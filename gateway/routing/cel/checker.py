@@ -26,10 +26,14 @@ _LITERAL_TYPES: Mapping[type, str] = {bool: "bool", int: "int", float: "double",
 
 @dataclass(slots=True)
 class Uses:
-    """What an expression reads, and how it says so: plain names, fields of `request`, and names in each map."""
+    """What an expression reads, and how it says so: plain names, fields of `request`, and names in each map.
+
+    needed: variables that it reads elsewhere than in `has`.
+    """
 
     names: set[str] = field(default_factory=set)
     fields: set[str] = field(default_factory=set)
+    needed: set[str] = field(default_factory=set)
     entries: dict[str, set[str]] = field(default_factory=dict)
 
 
@@ -41,7 +45,7 @@ def check(node: Node, types: Mapping[str, str], optional: frozenset[str]) -> Use
     checker = _Checker(types, optional)
     found = checker.type_of(node)
     if found != "bool":
-        raise CelError(_begin(node), "a condition, which is true or false", f"a {found}")
+        raise CelError(_begin(node), "a condition, which is true or false", _a(found))
     return checker.uses
 
 
@@ -79,6 +83,7 @@ class _Checker:
             hint = f"did you mean {near[0]}?" if near else "docs/rules.md lists the variables"
             raise CelError(at, "a variable of a request", name, hint)
         used.add(name)
+        self.uses.needed.add(name)
         if found == STRINGS:
             self.uses.entries.setdefault(name, set())
         return found
@@ -95,7 +100,7 @@ class _Checker:
             return self._variable(node.at, node.name, self.uses.fields)
         target = self.type_of(node.target)
         if target != STRINGS:
-            raise CelError(node.at, "an operator", f".{node.name} of a {target}", "only request has fields")
+            raise CelError(node.at, "an operator", f".{node.name} of {_a(target)}", "only request has fields")
         self._entry(node.target, node.name)
         return "string"
 
@@ -103,13 +108,13 @@ class _Checker:
         target, key = self.type_of(node.target), self.type_of(node.key)
         if target == STRINGS:
             if not isinstance(node.key, Literal) or not isinstance(node.key.value, str):
-                raise CelError(_begin(node.key), "a name in quotes", f"a {key}")
+                raise CelError(_begin(node.key), "a name in quotes", _a(key))
             self._entry(node.target, node.key.value)
             return "string"
         if not target.startswith("list("):
-            raise CelError(node.at, "a list or a mapping before [", f"a {target}")
+            raise CelError(node.at, "a list or a mapping before [", _a(target))
         if key != "int":
-            raise CelError(_begin(node.key), "a whole number", f"a {key}")
+            raise CelError(_begin(node.key), "a whole number", _a(key))
         return target[5:-1]
 
     def _entry(self, target: Node, name: str) -> None:
@@ -135,7 +140,7 @@ class _Checker:
             known = ", ".join(sorted((*_TESTS, "size")))
             raise CelError(node.at, f"one of {known}", name, f"did you mean {near[0]}?" if near else None)
         if target != "string":
-            raise CelError(node.at, f"a string before .{name}", f"a {target}")
+            raise CelError(node.at, f"a string before .{name}", _a(target))
         self._arguments(node, ("string",))
         return "bool"
 
@@ -153,19 +158,21 @@ class _Checker:
         if name == "size":
             return self._size(node.at, argument)
         if argument not in _CONVERSIONS[name]:
-            raise CelError(_begin(node.arguments[0]), f"what can become a {name}", f"a {argument}")
+            raise CelError(_begin(node.arguments[0]), f"what can become {_a(name)}", _a(argument))
         return name
 
     def _size(self, at: int, of: str) -> str:
         if of != "string" and not of.startswith("list("):
-            raise CelError(at, "a string or a list", f"a {of}")
+            raise CelError(at, "a string or a list", _a(of))
         return "int"
 
     def _has(self, node: Function) -> str:
         asked = node.arguments[0] if len(node.arguments) == 1 else None
         if not isinstance(asked, Field):
             raise CelError(node.at, "has(request.name), has(headers.name) or has(query.name)", "something else")
+        needed = set(self.uses.needed)
         self.type_of(asked)
+        self.uses.needed = needed
         of_request = isinstance(asked.target, Name) and asked.target.name == REQUEST
         if of_request and asked.name not in self._optional:
             raise CelError(asked.at, f"one of {', '.join(sorted(self._optional))}", asked.name, "it is always there")
@@ -179,9 +186,9 @@ class _Checker:
     def _unary(self, node: Unary) -> str:
         operand = self.type_of(node.operand)
         if node.operator == "!" and operand != "bool":
-            raise CelError(node.at, "a condition behind !", f"a {operand}")
+            raise CelError(node.at, "a condition behind !", _a(operand))
         if node.operator == "-" and operand not in _NUMBERS:
-            raise CelError(node.at, "a number behind -", f"a {operand}")
+            raise CelError(node.at, "a number behind -", _a(operand))
         return operand
 
     def _binary(self, node: Binary) -> str:
@@ -191,11 +198,11 @@ class _Checker:
         if operator in ("&&", "||"):
             for side, found in ((node.left, left), (node.right, right)):
                 if found != "bool":
-                    raise CelError(_begin(side), f"a condition beside {operator}", f"a {found}")
+                    raise CelError(_begin(side), f"a condition beside {operator}", _a(found))
             return "bool"
         if operator == "in":
             if right not in (f"list({left})", STRINGS) or (right == STRINGS and left != "string"):
-                raise CelError(node.at, f"a list of {left} behind `in`", f"a {right}")
+                raise CelError(node.at, f"a list of {left} behind `in`", _a(right))
             if right == STRINGS:
                 if not isinstance(node.left, Literal) or not isinstance(node.left.value, str):
                     raise CelError(_begin(node.left), "a name in quotes", "an expression")
@@ -203,24 +210,32 @@ class _Checker:
             return "bool"
         if operator in ("==", "!="):
             if left != right and not both_numbers:
-                raise CelError(node.at, f"values of one type on both sides of {operator}", f"a {left} and a {right}")
+                raise CelError(
+                    node.at, f"values of one type on both sides of {operator}", f"{_a(left)} and {_a(right)}"
+                )
             if left == STRINGS:
-                raise CelError(node.at, "values that can be compared", f"a {left}")
+                raise CelError(node.at, "values that can be compared", _a(left))
             return "bool"
         if operator in ("<", "<=", ">", ">="):
             if not both_numbers and (left, right) != ("string", "string"):
-                raise CelError(node.at, f"two numbers, or two strings, around {operator}", f"a {left} and a {right}")
+                raise CelError(
+                    node.at, f"two numbers, or two strings, around {operator}", f"{_a(left)} and {_a(right)}"
+                )
             return "bool"
         return _arithmetic(node, left, right)
 
     def _choice(self, node: Choice) -> str:
         condition = self.type_of(node.condition)
         if condition != "bool":
-            raise CelError(_begin(node.condition), "a condition before ?", f"a {condition}")
+            raise CelError(_begin(node.condition), "a condition before ?", _a(condition))
         yes, no = self.type_of(node.yes), self.type_of(node.no)
         if yes != no:
-            raise CelError(node.at, "values of one type behind ? and :", f"a {yes} and a {no}")
+            raise CelError(node.at, "values of one type behind ? and :", f"{_a(yes)} and {_a(no)}")
         return yes
+
+
+def _a(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
 def _arithmetic(node: Binary, left: str, right: str) -> str:
@@ -231,7 +246,7 @@ def _arithmetic(node: Binary, left: str, right: str) -> str:
     if {left, right} == _NUMBERS and node.operator != "%":
         hint = "write the whole number with a point, as in 2.0, or convert it: double(n)"
     expected = f"two values of one type ({' or '.join(allowed)}) around {node.operator}"
-    raise CelError(node.at, expected, f"a {left} and a {right}", hint)
+    raise CelError(node.at, expected, f"{_a(left)} and {_a(right)}", hint)
 
 
 def _begin(node: Node) -> int:

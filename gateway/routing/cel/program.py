@@ -95,7 +95,7 @@ def compile_cel(source: str) -> CelProgram:
         raise _located(source, error.at, error.expected, error.found, error.hint) from None
     except ValueError as error:
         raise _of_evaluator(source, str(error)) from None
-    return CelProgram(source, program.execute, _reader(uses), frozenset(uses.names | uses.fields))
+    return CelProgram(source, program.execute, _reader(uses), frozenset(uses.needed))
 
 
 def _reader(uses: Uses) -> Callable[[RouteRequest, Knowledge], Values]:
@@ -147,4 +147,4 @@ def _located(source: str, at: int, expected: str, found: str, hint: str | None) 
     column = at - (source.rfind("\n", 0, at) + 1) + 1
     near = source[at : at + 24].split("\n")[0]
     where = f"at line {line}, column {column} of the expression" + (f": {near}" if near else "")
-    return ConditionError("cel", expected, found, f"{where}; {hint}" if hint else where)
+    return ConditionError("cel", expected, found, f"{where}; {hint}" if hint else where, quoted=False)
