@@ -141,7 +141,9 @@ class Front:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         registry = CollectorRegistry()
         registry.register(_AsCollector(self._merged))
-        return web.Response(body=encode(registry), headers={"content-type": content_type})
+        # Beside the loop, which has the workers' shared state to see to.
+        page = await asyncio.to_thread(encode, registry)
+        return web.Response(body=page, headers={"content-type": content_type})
 
     async def _workers(self, _: web.Request) -> web.Response:
         supervisor, now_s = self._supervisor, asyncio.get_running_loop().time()
