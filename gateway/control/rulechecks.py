@@ -35,6 +35,7 @@ def check_rules(config: "Config", document: Document) -> Iterator[Problem]:
         names.setdefault(rule.name, at)
         yield from _conditions(rule, location, document)
         yield from _targets(rule, location, document)
+        yield from _keys(rule, config, location, document)
 
 
 def _conditions(rule: "RuleConfig", location: Location, document: Document) -> Iterator[Problem]:
@@ -63,6 +64,15 @@ def _targets(rule: "RuleConfig", location: Location, document: Document) -> Iter
     if rule.sticky is not None and rule.weight == 100:
         hint = "say which percentage: weight: 10"
         yield document.problem((*location, "sticky"), "a weight below 100 beside it", shown(rule.sticky), hint)
+
+
+def _keys(rule: "RuleConfig", config: "Config", location: Location, document: Document) -> Iterator[Problem]:
+    """A pool's key is what its engines are shown; a rule that sets another would send both."""
+    for name in ("authorization", "x-api-key"):
+        for pool in (rule.pool, *(rule.cheapest_backend or ()), *rule.fallbacks):
+            if name in rule.set_headers and pool in config.pools and config.pools[pool].api_key:
+                found = f"one, and pool {pool!r} has an api_key"
+                yield document.problem((*location, "set_headers", name), "no key, or none of the pool", found)
 
 
 @dataclass(frozen=True, slots=True)

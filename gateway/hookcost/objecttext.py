@@ -53,7 +53,7 @@ def changed(text: bytes, fields: Mapping[str, bytes], changes: Mapping[str, byte
         end = place.end
     spelled = b"%b%b%b" % (text[:start], b"".join(pieces), text[end:])
     new = {name: value for name, value in changes.items() if value is not None and name not in fields}
-    return _appended(spelled, new) if new else spelled
+    return _appended(spelled, new)
 
 
 def _places(text: bytes, fields: Mapping[str, bytes]) -> list[_Place] | None:
@@ -79,6 +79,8 @@ def _places(text: bytes, fields: Mapping[str, bytes]) -> list[_Place] | None:
 
 def _appended(text: bytes, fields: Mapping[str, bytes]) -> bytes:
     """`text` with fields behind all others."""
+    if not fields:
+        return text
     end = text.rindex(b"}")
     empty = text[:end].rstrip().endswith(b"{")
     added = b",".join([b"%b:%b" % (msgspec.json.encode(name), value) for name, value in fields.items()])

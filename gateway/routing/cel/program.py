@@ -1,6 +1,6 @@
 """A condition in CEL, ready to be asked of requests.
 
-Asking takes about 2 µs and a little for each variable that it names, and only those are read. What can't be evaluated
+Asking takes 2 to 4 µs, for reading the variables that it names and for the evaluator; no others are read. What can't be evaluated
 does not hold: a value is absent that the expression needs, or it divides by zero; it is counted.
 """
 
