@@ -23,7 +23,7 @@ SEEN = [
 """What the strategies take long to find."""
 
 
-@settings(max_examples=400, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=250, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(stream=streams())
 def test_any_bytes_reach_the_upstream_as_they_do_through_haproxy_or_not_at_all(
     runner: asyncio.Runner, proxies: tuple[Proxy, Proxy], stream: Stream
