@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.control.actionconfig import CapConfig, RefuseConfig, ShadowConfig
 from gateway.control.assembly import build_router
 from gateway.control.config import Config, parse_config
+from gateway.control.part import Part
 from gateway.control.problem import ConfigError
+from gateway.control.ruleconfig import RuleConfig, ScheduleConfig
 from gateway.hookcost import Classification, Features, Grammar, HookCost
 from gateway.routing.request import RouteRequest
 from gateway.routing.rule import Rule
+from gateway.routing.variables import VARIABLES
 
 POOLS = """
 default_pool: a
@@ -220,3 +226,33 @@ def test_actions_go_with_the_request_to_every_pool_of_its_rule_and_to_quarantine
 
     assert first.actions is not None
     assert first.actions is second.actions is router.quarantined(first, request).actions
+
+
+def test_the_page_on_rules_names_every_variable_and_no_other() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "rules.md").read_text()
+    conditions = page[page.index("## Conditions") : page.index("## Conditions in CEL")]
+    words = {
+        word for line in conditions.splitlines() if "|" in line for word in re.findall(r"`(\w+)`", line.split("|")[1])
+    }
+    listed = re.search(r'"at least one": (.*)\.', conditions)
+    assert listed is not None
+    words |= set(re.findall(r"`(\w+)`", listed[1]))
+
+    assert words == set(VARIABLES)
+
+
+@pytest.mark.parametrize("part", [RuleConfig, ScheduleConfig, CapConfig, ShadowConfig, RefuseConfig])
+def test_the_page_on_rules_names_every_key(part: type[Part]) -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "rules.md").read_text()
+    keys = {field.alias or name for name, field in part.model_fields.items()}
+
+    assert {key for key in keys if not re.search(rf"\b{key}\b", page)} == set()
+
+
+def test_the_examples_of_the_page_on_rules_are_valid() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "rules.md").read_text()
+    whens = re.findall(r"^(when: .*)$", page, re.MULTILINE)
+
+    assert len(whens) == 2
+    for when in whens:
+        assert rule(f"- {{name: r, pool: a, {when}}}").program is not None
