@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from aiohttp import web
 
@@ -14,6 +14,7 @@ from gateway.control.config import Config
 from gateway.control.context import AdminContext
 from gateway.control.retryplans import build_plans
 from gateway.control.tally import Tally
+from gateway.discoveries import Discoveries
 from gateway.enginereports import EngineReports
 from gateway.feed.abort import Aborts
 from gateway.feed.catalogue import Catalogue
@@ -25,6 +26,7 @@ from gateway.models import Models
 from gateway.oversight import SPENT_TTL_S, Oversight
 from gateway.proxy import Proxy
 from gateway.reloading import Reloading
+from gateway.routing.admission import AdmissionQueue
 from gateway.routing.router import Router
 from gateway.seat import Seat
 from gateway.shadows import Shadows
@@ -66,6 +68,7 @@ class Gateway:
         self._shadows: Shadows | None = None
         self._oversight: Oversight | None = None
         self._take_over: TakeOver | None = None
+        self._discoveries: Discoveries | None = None
         self._admin: web.AppRunner | None = None
 
     async def start(self) -> None:
@@ -164,6 +167,8 @@ class Gateway:
             await web.UnixSite(self._admin, self._seat.admin).start()
         await oversight.start()
         await fleet.start()
+        self._discoveries = Discoveries(fleet, loop.time)
+        self._discoveries.update(config)
         self.reloading.start()
         self._reports.start()
         self._models.catalogue.start()
@@ -172,12 +177,20 @@ class Gateway:
         assert self._take_over is not None
         self.router = await self._take_over.apply(config)
         self.config = config
+        if self._discoveries is not None:
+            self._discoveries.update(config)
         self.on_reloaded()
 
     @property
     def draining(self) -> bool:
         """On its way out: running requests are finished, new ones are not accepted."""
         return self._server is not None and self._server.draining
+
+    @property
+    def queues(self) -> Mapping[str, AdmissionQueue]:
+        """Who waits, by pool."""
+        assert self._fleet is not None
+        return self._fleet.queues
 
     async def accept(self, listener: int, sock: socket.socket) -> None:
         """Take clients from a socket, which is then ours, as the configuration's listener of that number does."""
@@ -213,6 +226,8 @@ class Gateway:
         """End everything now."""
         if self._take_over is not None:
             await self.reloading.close()
+        if self._discoveries is not None:
+            await self._discoveries.close()
         if self._server is not None:
             await self._server.close()
         if self._proxy is not None:

@@ -78,6 +78,11 @@ def _replicas(config: "Config", document: Document) -> Iterator[Problem]:
     names: dict[str, str] = {}
     urls: dict[str, str] = {}
     for pool_name, pool in config.pools.items():
+        if not pool.replicas and pool.discover is None:
+            missing = "replicas" not in pool.model_fields_set
+            expected = "a value, for this key or discover is required" if missing else "at least 1 entry, or discover"
+            found = "nothing" if missing else "an empty list"
+            yield document.problem(("pools", pool_name, "replicas"), expected, found)
         for at, replica in enumerate(pool.replicas):
             location: Location = ("pools", pool_name, "replicas", at)
             here = f"pools.{pool_name}.replicas[{at}]"

@@ -28,6 +28,7 @@ from gateway.control.breakerconfig import (
 )
 from gateway.control.checks import cross_check
 from gateway.control.classifier import check_classifier
+from gateway.control.discoverconfig import DiscoverConfig
 from gateway.control.document import Document, Location, parse_document
 from gateway.control.forwardingconfig import ForwardingConfig
 from gateway.control.includes import join_includes, read_with_includes
@@ -207,7 +208,8 @@ class PoolConfig(Part):
 
     engine: Literal["sglang", "vllm", "other"] = "sglang"
     model: str | None = None
-    replicas: Annotated[list[ReplicaConfig], Field(min_length=1)]
+    replicas: list[ReplicaConfig] = Field(default_factory=list)
+    discover: DiscoverConfig | None = None
     step_budget_us: Micros | None = None
     hard_limit_us: Micros | None = None
     compile_limit_ms: Millis | None = 5000

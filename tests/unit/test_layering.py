@@ -20,6 +20,7 @@ ROOMS: dict[str, frozenset[str]] = {
     "gateway.tenants": frozenset(),
     "gateway.routing": frozenset({"gateway.hookcost"}),
     "gateway.breaker": frozenset({"gateway.hookcost"}),
+    "gateway.discovery": frozenset(),
     "gateway.feed": frozenset({"gateway.hookcost", "gateway.state"}),
 }
 ROOMS["gateway.control"] = frozenset(ROOMS)

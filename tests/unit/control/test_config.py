@@ -147,8 +147,8 @@ def test_a_mistake_is_named_with_line_key_what_was_expected_and_what_was_found(m
 @pytest.mark.parametrize(
     ("pool", "said"),
     [
-        ("{}", "3:5: pools.all.replicas: expected a value, for this key is required, found nothing"),
-        ("{replicas: []}", "3:21: pools.all.replicas: expected at least 1 entry, found an empty list"),
+        ("{}", "3:5: pools.all.replicas: expected a value, for this key or discover is required, found nothing"),
+        ("{replicas: []}", "3:21: pools.all.replicas: expected at least 1 entry, or discover, found an empty list"),
         (
             "{replicas: [10.0.0.1:30000]}",
             "3:22: pools.all.replicas[0].url: expected a URL such as http://10.0.0.7:30000, with http:// or https://, "

@@ -1,0 +1,1 @@
+"""The specification of discovery: against a DNS server, files and an API server that speak the real protocols."""
