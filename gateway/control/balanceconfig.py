@@ -292,6 +292,10 @@ def check_balance(pools: Mapping[str, "PoolConfig"], zone: str, document: Docume
             hint = "say where this gateway stands: zone: NAME at the top of the file"
             location = ("pools", name, "balance")
             problems.append(document.problem(location, "a gateway that knows its own zone", "no zone", hint))
+        if pool.balance.wants_loads and pool.engine == "other":
+            location = ("pools", name, "balance")
+            expected = "engines that say their load: engine: sglang, or vllm"
+            problems.append(document.problem(location, expected, "engine: other"))
         if pool.grammar_backend_version is not None and pool.grammar_backend is None:
             location = ("pools", name, "grammar_backend_version")
             problems.append(document.problem(location, "a version beside a grammar_backend", "the version alone"))

@@ -90,6 +90,7 @@ def test_weights_that_differ_are_heeded_by_the_usual_balancing_too() -> None:
         ("balance: {score: [{speed: 1}]}", "balance.score[0].speed: expected one of least_requests"),
         ("balance: {filter: [near]}", "balance.filter[0]"),
         ("grammar_backend_version: 0.2.7", "grammar_backend_version: expected a version beside a grammar_backend"),
+        ("balance: engine_load\n    engine: other", "balance: expected engines that say their load"),
         ("capabilities: {grammer: false}", "did you mean grammar?"),
     ],
 )
