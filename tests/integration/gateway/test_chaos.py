@@ -29,7 +29,7 @@ POOL: dict[str, Any] = {
         "max_retry_after_s": 0.02,
     },
     "hedge": {"after_s": 0.01, "max_share": 1},
-    "deadline_s": 1,
+    "deadline_s": 3,
     "admission": {"max_in_flight": 15, "max_wait_s": 10},
     "ejection": {"consecutive_faults": 0, "error_rate": 0},  # an opinion of the replicas would only make it quieter
 }
@@ -79,7 +79,7 @@ class Chaos:
             await served.send(piece)
             if rng.random() < 0.3:
                 await asyncio.sleep(rng.random() * 0.01)
-        if not whole and rng.random() < 0.9:
+        if not whole and rng.random() < 0.95:
             self.reset(served)
 
     @staticmethod
@@ -155,6 +155,6 @@ async def test_nothing_is_left_over_mixed_up_or_sent_too_often(seed: int) -> Non
         sent = Counter(message.header(b"x-request-id") for message in running.asked)
         assert max(sent.values()) <= ATTEMPTS + 1  # and once more where a kept connection was stale
         assert sum(answered.values()) == REQUESTS
-        assert answered["whole"] > REQUESTS / 2, answered
+        assert answered["whole"] > REQUESTS / 10, answered
         assert await running.metric("steplane_hedges_total", outcome="won") > 0
         assert await running.metric("steplane_retries_total") > 0
