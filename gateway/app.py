@@ -92,6 +92,7 @@ class Gateway:
         upstreams = Upstreams()
         senses = Senses(running, oversight, clock=loop.time, reach=upstreams.reach)
         fleet = self._fleet = Fleet(config, oversight, senses, upstreams.connect, upstreams.reach)
+        self._discoveries = Discoveries(fleet, loop.time)
         self._reports = EngineReports(fleet, upstreams.reach)
         tally = Tally()
         classifier = build_classifier(config)
@@ -150,6 +151,7 @@ class Gateway:
             wall=time.time,
             reloader=self.reloading,
             members=fleet,
+            discovery=self._discoveries.errors,
             wire=self._server.counts,
             open_connections=lambda: len(server.connections),
             end=self.on_end_asked,
@@ -167,7 +169,6 @@ class Gateway:
             await web.UnixSite(self._admin, self._seat.admin).start()
         await oversight.start()
         await fleet.start()
-        self._discoveries = Discoveries(fleet, loop.time)
         self._discoveries.update(config)
         self.reloading.start()
         self._reports.start()

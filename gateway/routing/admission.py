@@ -129,6 +129,10 @@ class AdmissionQueue:
             self._timer.cancel()
             self._timer, self._timer_s = None, math.inf
 
+    def dearest_us(self) -> float:
+        """The greatest cost among those who wait; 0.0 if nobody does."""
+        return max([ticket.step_us for ticket in self._lanes], default=0.0)
+
     def snapshot(self) -> dict[str, object]:
         """For the API: who waits and since when, what was reserved, what came of the others."""
         now_s = self._clock()

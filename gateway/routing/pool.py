@@ -35,6 +35,7 @@ class Pool:
     step_budget_us: hook time that one step may take, so the sum of the step costs on a replica; None: any. A request
                     that costs more than that runs where no other with a cost does.
     max_in_flight:  requests on a replica, 0: any. max_structured: those with a grammar among them, 0: any.
+    alone_us:       what a request may cost at most where no other with a cost runs; any, unless others book there, too.
     waiting:        requests in the pool's queue; written by the queue. While some wait, a new one with a cost is not
                     admitted past it.
     on_room:        called with a replica that can take more than before: one that came up, or was relieved while
@@ -60,6 +61,7 @@ class Pool:
         "_ready",
         "_said",
         "_slots",
+        "alone_us",
         "backend",
         "balancer",
         "capabilities",
@@ -98,6 +100,7 @@ class Pool:
         self.max_in_flight = max_in_flight
         self.max_structured = max_structured
         self.waiting = 0
+        self.alone_us = math.inf
         self.resting = 0
         self.on_room: Callable[[Replica], None] | None = None
         self.on_empty: Callable[[], None] | None = None
@@ -264,7 +267,7 @@ class Pool:
             return math.inf
         if replica.reserved:
             return 0.0
-        return max(budget_us + _ROUNDING_US - replica.booked_us, 0.0) if replica.booked else math.inf
+        return max(budget_us + _ROUNDING_US - replica.booked_us, 0.0) if replica.booked else self.alone_us
 
     def book(self, replica: Replica, step_us: float = 0.0, structured: bool = False) -> None:
         """Count a request on a replica, whether or not it fits. The caller owes a `release` with the same figures."""

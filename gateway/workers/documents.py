@@ -25,6 +25,16 @@ _SUMS = frozenset(
         "left",
         "homeless",
         "size",
+        "open",
+        "idle",
+        "connects",
+        "reused",
+        "connect_failed",
+        "connect_timeout",
+        "pool_full",
+        "stale",
+        "closed_idle",
+        "dns",
     )
 )
 _GREATEST = frozenset(("oldest_s", "available", "healthy"))

@@ -47,10 +47,14 @@ class Drain(msgspec.Struct, tag=True, frozen=True):
 
 
 class Shares(msgspec.Struct, tag=True, frozen=True):
-    """To a worker: the part of each pool's step budget and caps that is its own, by pool. Counted by `number`."""
+    """To a worker: the part of each pool's step budget and caps that is its own, by pool. Counted by `number`.
+
+    alone: pools in which it, and no other worker, may run what costs more than its part.
+    """
 
     number: int
     parts: dict[str, float]
+    alone: list[str]
 
 
 class Reload(msgspec.Struct, tag=True, frozen=True):
@@ -74,11 +78,16 @@ class Accepting(msgspec.Struct, tag=True, frozen=True):
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """Of one pool in one worker. part: in force there. held: of the whole budget, booked now. waiting: requests."""
+    """Of one pool in one worker. part: in force there. held: of the whole budget, booked now. waiting: requests.
+
+    wants_alone: one of them costs more than the part. has_alone: it may run one, or one runs.
+    """
 
     part: float
     held: float
     waiting: int
+    wants_alone: bool
+    has_alone: bool
 
 
 class Demands(msgspec.Struct, tag=True, frozen=True):

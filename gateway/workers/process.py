@@ -49,7 +49,7 @@ class WorkerProcess:
     leaving:   it is to end, and gets no clients any more.
     ended:     the process is gone, and all that it said was heard; `returncode` then says how.
     granted:   its part of each pool's budget, as it was told last; ceilings: the most that it may take for its part, as
-               long as it has not said that it has heard the last word.
+               long as it has not said that it has heard the last word. alone: pools in which it alone may exceed it.
     reloads:   how often it has taken over another configuration.
     accepts:   slots that it was told to take clients from; `accepting`: those that it said it does.
     """
@@ -75,12 +75,14 @@ class WorkerProcess:
         self.accepting: Slots = []
         self.granted: dict[str, float] = {}
         self.ceilings: dict[str, float] = {}
+        self.alone: set[str] = set()
         self.demands: dict[str, Demand] = {}
         self.samples: list[Family] | None = None
         self._on_change = on_change
         self._channel: Channel[OfWorker] | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._grants = 0
+        self._heard = 0
         self._questions = itertools.count(1)
         self._asked: dict[int, asyncio.Future[list[Family]]] = {}
         self._living: asyncio.Task[None] | None = None
@@ -134,14 +136,21 @@ class WorkerProcess:
             self.accepts = slots
             self._channel.send(Accept(slots))
 
-    def grant(self, parts: dict[str, float]) -> None:
-        """Tell it its part of each pool's budget."""
-        if self._channel is not None and any(self.granted.get(pool) != part for pool, part in parts.items()):
+    @property
+    def has_heard(self) -> bool:
+        """Whether what it said last was said in the knowledge of what it was granted last."""
+        return self._heard == self._grants
+
+    def grant(self, parts: dict[str, float], alone: set[str]) -> None:
+        """Tell it its part of each pool's budget, and where it alone may exceed it."""
+        is_news = alone != self.alone or any(self.granted.get(pool) != part for pool, part in parts.items())
+        if self._channel is not None and is_news:
+            self.alone = alone
             self.granted |= parts
             for pool, part in parts.items():
                 self.ceilings[pool] = max(part, self.ceilings.get(pool, 0.0))
             self._grants += 1
-            self._channel.send(Shares(self._grants, parts))
+            self._channel.send(Shares(self._grants, parts, sorted(alone)))
 
     def reload(self) -> None:
         """Have it read its configuration again."""
@@ -195,7 +204,8 @@ class WorkerProcess:
                 self.accepting = slots
             case Demands(heard, pools):
                 self.demands = pools
-                if heard == self._grants:
+                self._heard = heard
+                if self.has_heard:
                     self.ceilings = dict(self.granted)
             case Reloaded():
                 self.reloads += 1

@@ -21,7 +21,7 @@ class Holding:
 
     granted: the greatest part that it may have been told and not have in force yet. part: the one that it said is in
              force. held: what is booked of the whole. waiting: requests in its queue.
-    leaving: it takes no new requests.
+    leaving: no new ones come to it.
     """
 
     granted: float
@@ -33,7 +33,8 @@ class Holding:
     @property
     def occupied(self) -> float:
         """What nobody else may use now."""
-        return self.held if self.leaving else max(self.granted, self.part, self.held)
+        done = self.leaving and not self.waiting
+        return self.held if done else max(self.granted, self.part, self.held)
 
 
 def divide(holdings: Mapping[int, Holding]) -> dict[int, float]:
@@ -48,6 +49,38 @@ def divide(holdings: Mapping[int, Holding]) -> dict[int, float]:
             taken = [max(granted.get(other, 0.0), each.occupied) for other, each in holdings.items() if other != key]
             granted[key] = max(granted[key], min(wanted[key], 1.0 - sum(taken)))
     return granted
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """One worker and the right to run in a pool what costs more than a part. wants: such a one waits there.
+
+    busy: it has the right, or one runs, for all that is known. leaving: no new requests come to it.
+    """
+
+    wants: bool
+    busy: bool
+    leaving: bool = False
+
+
+def who_alone(last: int, states: Mapping[int, Alone]) -> int | None:
+    """The worker that is to have the right now: one at a time, so that two such requests never meet on a replica.
+
+    last: who had it last. None: nobody, until the one that had it has said that it is done. Those who want it take
+    turns; it stays where it is while nobody else does.
+    """
+    in_turn = sorted(states, key=lambda key: (key <= last, key))
+    wanting = [key for key in in_turn if states[key].wants and key != last]
+    staying = [key for key in in_turn if not states[key].leaving]
+    if wanting:
+        following = wanting[0]
+    elif last in states and (states[last].wants or last in staying):
+        following = last
+    elif staying:
+        following = staying[0]
+    else:
+        return None
+    return None if any(state.busy for key, state in states.items() if key != following) else following
 
 
 def first_part(holdings: Mapping[int, Holding]) -> float:

@@ -29,7 +29,7 @@ from gateway.workers.lending import is_bounded
 from gateway.workers.listeners import Listeners
 from gateway.workers.messages import PROTOCOL, Hello
 from gateway.workers.process import WorkerProcess
-from gateway.workers.shares import Holding, divide, first_part
+from gateway.workers.shares import Alone, Holding, divide, first_part, who_alone
 
 _PAUSE_S = (0.1, 30.0)
 """Before a worker is started again: the first, doubled each time, and the longest."""
@@ -97,6 +97,8 @@ class Supervisor:
         self._listeners: Listeners | None = None
         self._pauses: dict[int, Backoff] = {}
         self._reloads_seen: dict[int, int] = {}
+        self._alone: dict[str, int] = {}
+        """By pool, who had last the right to exceed its part."""
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -364,12 +366,30 @@ class Supervisor:
 
     def _share(self) -> None:
         granted: dict[int, dict[str, float]] = {}
+        alone: dict[int, set[str]] = {}
         for pool, config in self.loaded.config.pools.items():
-            if is_bounded(config):
-                for key, part in divide(self._holdings(pool)).items():
-                    granted.setdefault(key, {})[pool] = part
-        for key, parts in granted.items():
-            self.workers[key].grant(parts)
+            if not is_bounded(config):
+                continue
+            for key, part in divide(self._holdings(pool)).items():
+                granted.setdefault(key, {})[pool] = part
+            holder = who_alone(self._alone.get(pool, 0), self._rights(pool))
+            if holder is not None:
+                self._alone[pool] = holder
+                alone.setdefault(holder, set()).add(pool)
+        for key, worker in self.workers.items():
+            worker.grant(granted.get(key, {}), alone.get(key, set()))
+
+    def _rights(self, pool: str) -> dict[int, Alone]:
+        rights = {}
+        for key, worker in self.workers.items():
+            demand = worker.demands.get(pool)
+            has = demand is not None and demand.has_alone
+            rights[key] = Alone(
+                wants=demand is not None and demand.wants_alone,
+                busy=pool in worker.alone or has or not worker.has_heard,
+                leaving=worker.leaving,
+            )
+        return rights
 
     @property
     def _books_path(self) -> Path:

@@ -39,7 +39,7 @@ from gateway.workers.samples import collect
 
 _KNOWN_WITHIN_S = 5.0
 """Replicas that say nothing for longer keep it from its clients no more."""
-_LEND_EVERY_S = 1.0
+_LEND_EVERY_S = 0.2
 
 _log = structlog.get_logger("steplane.worker")
 
@@ -181,6 +181,6 @@ class _Worker:
     def _hold(self) -> None:
         configs, pools = self._gateway.config.pools, self._gateway.router.pools
         self._lending.hold(configs, pools)
-        news = self._lending.news(configs, pools)
+        news = self._lending.news(configs, pools, self._gateway.queues)
         if news is not None:
             self._channel.send(news)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.workers.shares import Holding, divide, first_part
+from gateway.workers.shares import Alone, Holding, divide, first_part, who_alone
 
 IDLE = Holding(granted=0.5, part=0.5, held=0.0, waiting=0)
 
@@ -93,3 +93,68 @@ def test_whenever_messages_come_what_is_booked_stays_within_the_budget(
                         sent[each].append(part)
                         known[each] = replace(known[each], granted=max(known[each].granted, part))
         assert sum(booked.values()) <= 1.0 + 1e-9
+
+
+FREE, WANTS = Alone(wants=False, busy=False), Alone(wants=True, busy=False)
+
+
+@pytest.mark.parametrize(
+    ("last", "states", "holder"),
+    [
+        (0, {}, None),
+        (0, {1: FREE, 2: FREE}, 1),
+        # Whoever has it keeps it while nobody else wants it.
+        (2, {1: FREE, 2: Alone(wants=False, busy=True)}, 2),
+        (2, {1: FREE, 2: Alone(wants=True, busy=True)}, 2),
+        # Somebody else does: first it has to be given back.
+        (2, {1: WANTS, 2: Alone(wants=True, busy=True)}, None),
+        (2, {1: WANTS, 2: WANTS}, 1),
+        # In turn.
+        (1, {1: WANTS, 2: FREE, 3: WANTS, 4: WANTS}, 3),
+        (4, {1: WANTS, 2: WANTS, 4: WANTS}, 1),
+        # One that is leaving finishes what waits there, and keeps nothing beyond that.
+        (1, {1: replace(WANTS, leaving=True), 2: FREE}, 1),
+        (1, {1: replace(FREE, leaving=True), 2: FREE}, 2),
+        (1, {1: Alone(wants=False, busy=True, leaving=True), 2: WANTS}, None),
+        # One that had it is gone.
+        (1, {2: FREE, 3: FREE}, 2),
+    ],
+)
+def test_one_worker_at_a_time_may_run_what_is_more_than_a_part(
+    last: int, states: dict[int, Alone], holder: int | None
+) -> None:
+    assert who_alone(last, states) == holder
+
+
+@given(
+    workers=st.integers(2, 4),
+    events=st.lists(st.tuples(st.sampled_from(["want", "done", "hear", "report"]), st.integers(0, 3)), max_size=80),
+)
+def test_whenever_messages_come_no_two_workers_run_such_a_request(workers: int, events: list[tuple[str, int]]) -> None:
+    sent: dict[int, list[bool]] = {key: [False] for key in range(1, workers + 1)}
+    heard = dict.fromkeys(sent, 1)
+    runs, wants = dict.fromkeys(sent, False), dict.fromkeys(sent, False)
+    reported = dict.fromkeys(sent, (False, False, 1))
+    last = 0
+    for event, number in events:
+        key = number % workers + 1
+        may = sent[key][heard[key] - 1]
+        match event:
+            case "want":
+                runs[key], wants[key] = runs[key] or may, not may
+            case "done":
+                runs[key] = False
+            case "hear":
+                heard[key] = min(heard[key] + 1, len(sent[key]))
+            case "report":
+                reported[key] = (wants[key], may or runs[key], heard[key])
+                states = {
+                    each: Alone(wanting, busy=sent[each][-1] or has or by != len(sent[each]))
+                    for each, (wanting, has, by) in reported.items()
+                }
+                holder = who_alone(last, states)
+                last = holder or last
+                for each, told in sent.items():
+                    if told[-1] != (each == holder):
+                        told.append(each == holder)
+        assert sum(runs.values()) <= 1
