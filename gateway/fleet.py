@@ -217,6 +217,9 @@ class Fleet:
         self._named["file"] = {
             name: {each.label: each for each in part.replicas} for name, part in config.pools.items()
         }
+        for name, part in config.pools.items():
+            if part.discover is None:
+                self._named["discovered"].pop(name, None)
         for by_pool in self._named.values():
             for name in [name for name in by_pool if name not in config.pools]:
                 del by_pool[name]

@@ -25,6 +25,8 @@ _SHOWN = 50
 _CONFIG_SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 _LOOK_MS = 250
 """How often the watcher's thread wakes up."""
+_UNTOLD_MS = 5000
+"""Files are looked at so often in any case: a change before the watch began is not told, nor are some file systems'."""
 _SETTLE_MS = 1000
 """How long changes are collected at most: an editor, or a mounted ConfigMap, makes several at once."""
 
@@ -110,11 +112,19 @@ class Reloading:
         """Reload when a file of the configuration has changed."""
         while self._is_wanted():
             files, folders = self._places()
+            stamps = await asyncio.to_thread(_stamps, files)
             with contextlib.suppress(FileNotFoundError):  # a folder has gone: look again at what there is
                 async for changes in awatch(
-                    *folders, recursive=False, debounce=_SETTLE_MS, step=_LOOK_MS, watch_filter=None
+                    *folders,
+                    recursive=False,
+                    debounce=_SETTLE_MS,
+                    step=_LOOK_MS,
+                    rust_timeout=_UNTOLD_MS,
+                    yield_on_timeout=True,
+                    watch_filter=None,
                 ):
-                    if any(_concerns(Path(path), files) for _, path in changes):
+                    before, stamps = stamps, await asyncio.to_thread(_stamps, files)
+                    if stamps != before or any(_concerns(Path(path), files) for _, path in changes):
                         await self.reload("file")
                         if not self._is_wanted() or self._places() != (files, folders):
                             break
@@ -145,6 +155,19 @@ class Reloading:
             log.warning("config_needs_restart", keys=list(report.restart))
         for warning in report.warnings:
             log.warning("configuration", problem=str(warning))
+
+
+def _stamps(files: frozenset[Path]) -> dict[Path, tuple[int, int, int] | None]:
+    """What tells one content of a file from another, without reading it."""
+    stamps: dict[Path, tuple[int, int, int] | None] = {}
+    for file in files:
+        try:
+            found = file.stat()
+        except OSError:
+            stamps[file] = None
+        else:
+            stamps[file] = (found.st_mtime_ns, found.st_size, found.st_ino)
+    return stamps
 
 
 def _concerns(path: Path, files: frozenset[Path]) -> bool:

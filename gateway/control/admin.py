@@ -22,6 +22,7 @@ from gateway.control.api.reply import json_reply, openai_errors
 from gateway.control.api.state import StateApi
 from gateway.control.api.tenants import TenantsApi
 from gateway.control.context import AdminContext
+from gateway.control.discoverymetrics import DiscoveryMetrics
 from gateway.control.metrics import Metrics, create_registry
 from gateway.control.reloadmetrics import ReloadMetrics
 from gateway.control.retrymetrics import RetryMetrics
@@ -70,6 +71,7 @@ def create_admin_app(context: AdminContext) -> web.Application:
         TrustMetrics(context),
         UpstreamMetrics(context.router.pools, context.upstreams),
         ReloadMetrics(context.reloader.reloads),
+        DiscoveryMetrics(context.discovery),
         WireMetrics(context.wire, context.open_connections),
     )
     admin = _Admin(context, registry)

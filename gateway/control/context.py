@@ -39,6 +39,7 @@ class AdminContext:
     tenants:     whose requests there are, and what each may use.
     transitions: breakers' changes since the start, by kind (`signature`, `tenant`, `replica`), state before and after.
     reloader:    reads the configuration again. members: changes who is of a pool.
+    discovery:   by pool that has one, why its members are not known at the moment; None where they are.
     wire:        what the listening side counts. open_connections: of clients, now.
     end:         asks for the end of the gateway in good order; returns at once.
     clock:       the gateway's monotonic one, in seconds; wall: the time of day.
@@ -63,6 +64,7 @@ class AdminContext:
     transitions: Mapping[tuple[str, str, str], int]
     reloader: Reloader
     members: Membership
+    discovery: Callable[[], Mapping[str, str | None]]
     wire: WireCounts
     open_connections: Callable[[], int]
     clock: Callable[[], float]

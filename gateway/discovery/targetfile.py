@@ -18,6 +18,8 @@ from gateway.discovery.member import Failed, Found, Member
 
 _SETTLE_MS = 200
 _LOOK_MS = 100
+_UNTOLD_MS = 2000
+"""It is read as often in any case: a change before the watch began is not told, nor one on some file systems."""
 _AGAIN_S = 5.0
 """While the file's folder is missing it is looked for so often."""
 
@@ -37,7 +39,13 @@ class TargetFile:
             known = await self._read(known, found, failed)
             with contextlib.suppress(FileNotFoundError):
                 async for _ in awatch(
-                    self._path.parent, recursive=False, debounce=_SETTLE_MS, step=_LOOK_MS, watch_filter=None
+                    self._path.parent,
+                    recursive=False,
+                    debounce=_SETTLE_MS,
+                    step=_LOOK_MS,
+                    rust_timeout=_UNTOLD_MS,
+                    yield_on_timeout=True,
+                    watch_filter=None,
                 ):
                     known = await self._read(known, found, failed)
             await asyncio.sleep(_AGAIN_S)

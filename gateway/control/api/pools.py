@@ -59,8 +59,13 @@ class PoolsApi:
             "capabilities": None if pool.capabilities is None else pool.capabilities.document(),
             "in_flight": sum(replica.in_flight for replica in pool.replicas),
             "queue": self._queue(pool),
+            "discovery": self._discovery(pool),
             "replicas": self._replicas(pool, sources),
         }
+
+    def _discovery(self, pool: Pool) -> dict[str, object] | None:
+        errors = self.context.discovery()
+        return {"error": errors[pool.name]} if pool.name in errors else None
 
     def _queue(self, pool: Pool) -> dict[str, object]:
         queue = self.context.queues[pool.name]

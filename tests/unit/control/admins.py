@@ -136,6 +136,7 @@ async def running_admin(text: str = CONFIG) -> AsyncIterator[Admin]:
         wall=clock,
         reloader=Reloading(config, None, _nobody_takes_over),
         members=fleet,
+        discovery=dict,
         wire=WireCounts(),
         open_connections=lambda: 0,
     )

@@ -75,6 +75,7 @@ async def test_pools_and_replicas_are_listed_with_load_and_state(admin: Admin) -
         "capabilities": None,
         "in_flight": 3,
         "queue": None,
+        "discovery": None,
         "replicas": None,
     }
     assert pools[0]["queue"].items() >= {"waiting": 0, "oldest_s": 0, "size": 1000, "max_wait_s": 30, "full": 0}.items()

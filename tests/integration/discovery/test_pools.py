@@ -1,0 +1,85 @@
+"""A pool whose members are found: they serve, and go, beside those that the configuration names."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.integration.gateway.harness import CHAT, PLAIN
+from tests.integration.reload.harness import Site, site
+
+
+def targets(running: Site, file: Path, *names: str) -> None:
+    groups = [{"targets": [running.engines[name].url], "labels": {"name": name}} for name in names]
+    draft = file.with_suffix(".new")
+    draft.write_text(json.dumps(groups))
+    draft.rename(file)
+
+
+async def named_by(running: Site) -> dict[str, str]:
+    _, answer = await running.ask_admin("GET", "/api/v1/replicas")
+    return {each["name"]: each["named_by"] for each in answer["replicas"]}
+
+
+def found_in(file: str, **more: Any) -> dict[str, Any]:
+    return {"file": {"path": file}, "max_removed_percent": 100, **more}
+
+
+async def test_members_come_and_go_with_the_file_that_names_them(tmp_path: Path) -> None:
+    file = tmp_path / "targets.json"
+    file.write_text("[]")
+    async with site(tmp_path, {"chat": ["a"]}, chat__discover=found_in("targets.json")) as running:
+        await running.engine("b")
+        targets(running, file, "b")
+        await running.replicas_named("a", "b")
+        assert await named_by(running) == {"a": "file", "b": "discovered"}
+
+        targets(running, file)
+        await running.replicas_named("a")
+
+
+async def test_what_was_found_stays_through_a_reload_and_goes_when_nobody_looks_any_more(tmp_path: Path) -> None:
+    file = tmp_path / "targets.json"
+    file.write_text("[]")
+    async with site(tmp_path, {"chat": ["a"]}, chat__discover=found_in("targets.json")) as running:
+        await running.engine("b")
+        targets(running, file, "b")
+        await running.replicas_named("a", "b")
+
+        running.write({"chat": ["a"]}, chat__discover=found_in("targets.json"), chat__step_budget_us=5)
+        await running.take_over()
+        await running.replicas_named("a", "b")
+
+        running.write({"chat": ["a"]})
+        await running.take_over()
+        await running.replicas_named("a")
+
+
+async def test_a_file_that_is_wrong_changes_nothing_and_is_shown(tmp_path: Path) -> None:
+    file = tmp_path / "targets.json"
+    file.write_text("[]")
+    async with site(tmp_path, {"chat": ["a"]}, chat__discover=found_in("targets.json")) as running:
+        await running.engine("b")
+        targets(running, file, "b")
+        await running.replicas_named("a", "b")
+
+        file.write_text("{")
+        await running.reaches("steplane_discovery_failing", 1, pool="chat")
+        await running.replicas_named("a", "b")
+        _, pools = await running.ask_admin("GET", "/api/v1/pools")
+        assert "targets.json" in pools["pools"][0]["discovery"]["error"]
+
+
+async def test_many_that_vanish_at_once_are_kept_for_a_while(tmp_path: Path) -> None:
+    file = tmp_path / "targets.json"
+    file.write_text("[]")
+    guarded = found_in("targets.json", max_removed_percent=50, settle_s=600)
+    async with site(tmp_path, {"chat": ["a"]}, chat__discover=guarded) as running:
+        for name in "bcd":
+            await running.engine(name)
+        targets(running, file, "b", "c", "d")
+        await running.replicas_named("a", "b", "c", "d")
+
+        targets(running, file)
+        await running.reaches("steplane_discovery_failing", 1, pool="chat")
+        await running.replicas_named("a", "b", "c", "d")
+        assert (await running.ask(CHAT, PLAIN[CHAT])).status == 200
