@@ -74,6 +74,18 @@ class Aborter(Protocol):
         """By any ids, where the replica takes aborts for just those; else not at all."""
 
 
+class Sightings(Protocol):
+    """Wants to know what requests of barred signatures look like."""
+
+    def seen(self, signature: str, features: Features, path: str, body: bytes) -> None: ...
+
+
+class Finished(Protocol):
+    """Wants to hear of each request that is over."""
+
+    def finished(self, exchange: Exchange, call: Call, attempt: Attempt | None, now_s: float) -> None: ...
+
+
 class Refusals(Protocol):
     """Is told when a replica does not accept connections."""
 
@@ -115,6 +127,9 @@ class Proxy:
         """What tenants may ask for; None while none of them is limited in anything."""
         self.shadows: Shadows | None = None
         """Sends copies for rules that want some."""
+        self.sightings: Sightings | None = None
+        self.tail: Finished | None = None
+        """Told of requests while somebody watches them; else None."""
         self._loop = asyncio.get_running_loop()
         self._tally = tally
         self._aborter = aborter
@@ -131,6 +146,8 @@ class Proxy:
         self._quarantine = Quarantine(self, router, terms, oversight, running, tally)
         self._edits = Edits(classifier, self._experienced)
         self._decision_lines: dict[Decision, bytes] = {}
+        self._foreseen: tuple[RouteRequest, Decision] | None = None
+        """What was decided for the request that is routed next, where somebody wanted to know it before."""
         self._refuses_control = True
         self._router = router
         self._links = links
@@ -161,6 +178,7 @@ class Proxy:
         self._quarantine.reconfigure(router, terms)
         self._retries.reconfigure(plans)
         self._edits.reconfigure(classifier)
+        self._foreseen = None
         self._set_timing(plans)
         self._decision_lines.clear()
 
@@ -178,8 +196,10 @@ class Proxy:
         self._alarms.close()
 
     def decide(self, request: RouteRequest) -> Decision:
-        """Where the rules would send a request now."""
-        return self._router.decide(request)
+        """Where the rules send a request that is to be routed next: a rule that takes turns takes one for it."""
+        decision = self._router.decide(request)
+        self._foreseen = (request, decision)
+        return decision
 
     def priority_of(self, tenant: str) -> int:
         """How soon a tenant's turn comes where requests wait: higher goes first."""
@@ -294,6 +314,8 @@ class Proxy:
             first = exchange.first_byte_at
             ttft_s = first - exchange.started_at if first else -1.0
             self._tally.finished(decision, exchange.status, exchange.client_left, ttft_s)
+        if self.tail is not None:
+            self.tail.finished(exchange, call, attempt, self._loop.time())
 
     # --- what has tripped
 
@@ -301,8 +323,18 @@ class Proxy:
         """A signature has tripped: nothing of it goes on where it harms others, nor waits to do so."""
         if signature == _PASSED_THROUGH.signature:
             return  # somebody quarantined it by hand: what asks for no generation has nothing to answer for
+        if self.sightings is not None:
+            self._show(signature, self.sightings)
         self._quarantine.evict(signature)
         self._waiting.recall(signature)
+
+    def _show(self, signature: str, sightings: Sightings) -> None:
+        """What has tripped may never come again: have what runs of it looked at."""
+        for _, running in self._running.of_signature(signature):
+            if isinstance(running, Attempt):
+                call = running.call
+                sightings.seen(signature, call.features, call.request.path, running.exchange.body)
+                return
 
     # --- inside, and what the waiting room and the quarantine ask for (desk.py)
 
@@ -345,6 +377,8 @@ class Proxy:
         signature = classification.signature
         if signature in self._barred or tenant in self._barred_tenants:
             call.verdict = self._verdict_on(signature, tenant, predicted)
+            if self.sightings is not None:
+                self.sightings.seen(signature, call.features, door.path, exchange.body)
         self.route(exchange, call)
 
     def _named(
@@ -378,7 +412,12 @@ class Proxy:
 
     def route(self, exchange: Exchange, call: Call, failure: Failure | None = None) -> None:
         """Route, or route again: a failed attempt may have changed which pools are available."""
-        decision = self._router.decide(call.request)
+        foreseen = self._foreseen
+        if foreseen is not None and foreseen[0] is call.request:
+            decision = foreseen[1]
+            self._foreseen = None
+        else:
+            decision = self._router.decide(call.request)
         if decision.actions is not None or call.edit is not None:
             self._edit(exchange, call, decision)
         if call.verdict is not None or call.exiled:

@@ -319,3 +319,13 @@ def _observe(running: Any, signature: str) -> None:
         costly=True,
     )
     running.gateway._oversight.book.observe_step(StepObservation(origin, 0.0, 5000.0, {"logprobs": 5000.0}))
+
+
+async def test_a_tenant_that_may_not_use_a_pool_never_gets_there_by_a_share_of_it() -> None:
+    rules = [{"name": "canary", "pool": "grammar", "weight": 50}]
+    tenants = {"header": "x-tenant", "named": {"acme": {"pools": ["interactive"]}}}
+    async with house(rules=rules, config={"tenants": tenants}) as running:
+        statuses = [(await running.ask(CHAT, PLAIN[CHAT], "x-tenant: acme")).status for _ in range(20)]
+
+        assert set(statuses) == {200, 403}
+        assert running.engines["grammar-0"].asked == []
