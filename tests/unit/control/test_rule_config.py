@@ -15,6 +15,7 @@ from gateway.control.config import Config, parse_config
 from gateway.control.part import Part
 from gateway.control.problem import ConfigError
 from gateway.control.ruleconfig import RuleConfig, ScheduleConfig
+from gateway.control.secrets import shown_config
 from gateway.hookcost import Classification, Features, Grammar, HookCost
 from gateway.routing.request import RouteRequest
 from gateway.routing.rule import Rule
@@ -256,3 +257,12 @@ def test_the_examples_of_the_page_on_rules_are_valid() -> None:
     assert len(whens) == 2
     for when in whens:
         assert rule(f"- {{name: r, pool: a, {when}}}").program is not None
+
+
+def test_what_a_rule_sets_in_headers_is_never_shown() -> None:
+    config = parsed("- {name: r, pool: a, set_headers: {authorization: hunter2, x-team: hunter3}}")
+
+    shown = str(shown_config(config, {}))
+
+    assert "authorization" in shown
+    assert "hunter" not in shown
