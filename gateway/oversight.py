@@ -64,6 +64,7 @@ class Oversight:
 
     evict: what ends the running requests of a signature that has tripped; set by whoever runs them.
     spent: is told what a request's hooks took, in microseconds; None where nobody is charged for it.
+    named: is told of each step, grammar and verdict that a replica names a request for; None where nobody wants to know.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Oversight:
         self.store = store
         self.evict: Callable[[str], None] = _nobody
         self.spent: Callable[[Origin, float], None] | None = None
+        self.named: Callable[[StepObservation | CompileObservation | OffenceObservation], None] | None = None
         self.transitions: Counter[tuple[str, str, str]] = Counter()
         """By kind of key, state before and after: for metrics."""
         self.steps: dict[str, StepTotals] = {}
@@ -170,6 +172,8 @@ class Oversight:
     # --- SensesObserver
 
     def step(self, observation: StepObservation) -> None:
+        if self.named is not None:
+            self.named(observation)
         self.book.observe_step(observation)
         self.trust.observe_step(observation)
 
@@ -180,12 +184,16 @@ class Oversight:
         self.trust.observe_rollup(observation)
 
     def compiled(self, observation: CompileObservation) -> None:
+        if self.named is not None:
+            self.named(observation)
         self.book.observe_compile(observation)
         if self.spent is not None:
             self.spent(observation.origin, observation.compile_ms * 1000.0)
         self.trust.observe_compile(observation)
 
     def offence(self, observation: OffenceObservation) -> None:
+        if self.named is not None:
+            self.named(observation)
         self.trust.observe_offence(observation)
 
     def progress(self, progress: ReplicaProgress) -> None:

@@ -104,6 +104,7 @@ class Sign(StrEnum):
     silence = "silence"
     trial_failed = "trial_failed"
     trial_lost = "trial_lost"
+    by_hand = "by_hand"
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +336,19 @@ class ReplicaBreaker:
         member = self._members.get(replica)
         if member is not None and member.state is ReplicaState.half_open:
             member.trials_s.append(self._clock())
+
+    def eject(self, replica: str, reason: str) -> str:
+        """A person has found it sick: as if a sign had. Why that may not be, or "" when it is done.
+
+        It comes back as any other does: by trials, when its time out is over.
+        """
+        member = self._members[replica]
+        if member.state is ReplicaState.open:
+            return "it is ejected already"
+        refusal = self._why_not(member)
+        if not refusal:
+            self._sick(member, Sign.by_hand, reason, self._clock())
+        return refusal
 
     def health_changed(self) -> None:
         """A replica came up or went down: see that the pool has somebody left."""

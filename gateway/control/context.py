@@ -4,11 +4,12 @@ Data alone. Whoever puts a gateway together fills it in, and keeps it true.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gateway.breaker.replica import ReplicaBreaker
 from gateway.breaker.trust import Trust
 from gateway.control.config import Config
+from gateway.control.dashboard.memory import Memory, new_memory
 from gateway.control.membership import Membership
 from gateway.control.reloads import Reloader
 from gateway.control.steptotals import StepTotals
@@ -42,6 +43,7 @@ class AdminContext:
     discovery:   by pool that has one, why its members are not known at the moment; None where they are.
     wire:        what the listening side counts. open_connections: of clients, now.
     end:         asks for the end of the gateway in good order; returns at once.
+    memory:      what it remembers for people.
     clock:       the gateway's monotonic one, in seconds; wall: the time of day.
     """
 
@@ -70,3 +72,4 @@ class AdminContext:
     clock: Callable[[], float]
     wall: Callable[[], float]
     end: Callable[[], None] = _nothing
+    memory: Memory = field(default_factory=new_memory)

@@ -14,8 +14,10 @@ import random
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+import aiohttp
+import orjson
 import structlog
 
 from gateway.feed import records
@@ -25,7 +27,7 @@ from gateway.feed.itl import Attempt, ReplicaItl
 from gateway.feed.reach import Reach
 from gateway.feed.running import Running, RunningRequests
 from gateway.feed.scrape import EngineMetrics, Scraper
-from gateway.feed.session import ReplicaSession, open_session
+from gateway.feed.session import ReplicaSession, open_session, read_at_most
 from gateway.feed.sources import ReplicaProgress, Source, SourceStatus
 from gateway.feed.stepfeed import Patience, StepFeed
 from gateway.feed.target import Target
@@ -35,6 +37,8 @@ log = structlog.get_logger("steplane.feed")
 _TICK_S = 1.0
 _SPEAKS_EVERY_S = 1.0
 """A step feed sends a line at least this often."""
+_OFFENCES_WITHIN_S = 2.0
+_MOST_OFFENCES_BYTES = 4 << 20
 _WITH_METRICS = frozenset({"sglang", "vllm"})
 
 
@@ -160,6 +164,25 @@ class Senses:
         """Which source each replica has."""
         now = self._clock()
         return [sensed.status(now) for sensed in self._sensed.values()]
+
+    async def offences(self, replica: str) -> list[Any]:
+        """What a replica's watchdog has caught lately, with stacks, as its step feed tells it; nothing without one.
+
+        Raises nothing that the feed is to blame for.
+        """
+        door = self.feed_of(replica)
+        if door is None or self._session is None:
+            return []
+        try:
+            timeout = aiohttp.ClientTimeout(total=_OFFENCES_WITHIN_S)
+            async with self._session.get(f"{door.url}/stacks", headers=door.headers, timeout=timeout) as response:
+                body = await read_at_most(response, _MOST_OFFENCES_BYTES)
+            found = orjson.loads(body or b"{}")
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            log.warning("offences_not_read", replica=replica, error=str(error) or type(error).__name__)
+            return []
+        offences = found.get("offences") if isinstance(found, dict) else None
+        return offences if isinstance(offences, list) else []
 
     def metrics(self, replica: str) -> EngineMetrics | None:
         """The latest reading of a replica's metrics; None while it has a step feed, or says nothing."""

@@ -1,0 +1,1 @@
+"""The dashboard: what its page is told each second, what it remembers for that, and the page itself (`static/`)."""

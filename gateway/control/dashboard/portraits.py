@@ -1,0 +1,124 @@
+"""What requests of a quarantined signature look like: the title of their schema, their sizes, and the dearest place.
+
+Taken of a body while somebody has it, a turn of a millisecond at a time, once for each signature; the body is let go of
+then. Keeps no text of a prompt and none of a schema but its title.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import structlog
+
+from gateway.hookcost import Classifier, api_of
+from gateway.hookcost.body import parse
+from gateway.hookcost.explain import explain_in_turns
+from gateway.hookcost.features import Features
+from gateway.hookcost.reading import read_body
+from gateway.hookcost.turns import at_once
+
+log = structlog.get_logger("steplane.dashboard")
+
+_SIGNATURES = 512
+_LONGEST_TITLE = 120
+_LARGEST_BODY_BYTES = 256 * 1024
+"""Of a larger one only the features are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Portrait:
+    """One signature, by the first of its requests that was looked at.
+
+    title:   of its schema, "" where it has none. features: those that are not the default.
+    place:   the dearest of the grammar: `param`, `pointer`, `mechanism`, `step_us`, `compile_ms`, `advice`; or None.
+    """
+
+    title: str
+    features: Mapping[str, Any]
+    place: Mapping[str, Any] | None
+
+
+class Portraits:
+    """Of one gateway; belongs to its event loop. `configure` says by which prices places are found."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, Portrait] = OrderedDict()
+        self._classifier: Classifier | None = None
+        self._backend: tuple[str, str | None] = ("", None)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def configure(self, classifier: Classifier, backend: str, version: str | None) -> None:
+        """Find places by these prices from now on."""
+        self._classifier, self._backend = classifier, (backend, version)
+
+    def of(self, signature: str) -> Portrait | None:
+        """What is known of a signature."""
+        return self._known.get(signature)
+
+    def seen(self, signature: str, features: Features, path: str, body: bytes) -> None:
+        """A request of a barred signature is at hand; harmless, and cheap, where it is known already."""
+        if signature in self._known or self._classifier is None:
+            return
+        self._known[signature] = Portrait("", shown_features(features), None)
+        if len(self._known) > _SIGNATURES:
+            self._known.popitem(last=False)
+        if len(body) <= _LARGEST_BODY_BYTES:
+            task = asyncio.get_running_loop().create_task(self._take(signature, features, path, body))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _take(self, signature: str, features: Features, path: str, body: bytes) -> None:
+        classifier, (backend, version) = self._classifier, self._backend
+        assert classifier is not None
+        try:
+            turns = explain_in_turns(classifier.model, path, body, backend, version)
+            while True:
+                try:
+                    next(turns)
+                except StopIteration as done:
+                    places = done.value.places
+                    break
+                await asyncio.sleep(0)  # the loop carries requests, too
+            title = title_of(path, body)
+        except Exception:
+            log.exception("portrait_failed", signature=signature)
+            return
+        place = asdict(places[0]) if places else None
+        self._known[signature] = Portrait(title, shown_features(features), place)
+
+
+def title_of(path: str, body: bytes) -> str:
+    """The title of the body's schema; of several that of the first, and how many there are more."""
+    parsed = parse(body)
+    if not isinstance(parsed, dict):
+        return ""
+    constraints = at_once(read_body(api_of(path), parsed, len(body))).constraints
+    titles = [
+        value["title"]
+        for each in constraints
+        for value in (each.value if isinstance(each.value, list) else [each.value])
+        if isinstance(value, dict) and isinstance(value.get("title"), str)
+    ] or _names(parsed)
+    if not titles:
+        return ""
+    more = f" and {len(titles) - 1} more" if len(titles) > 1 else ""
+    first: str = titles[0]
+    return (first if len(first) <= _LONGEST_TITLE else f"{first[:_LONGEST_TITLE]}…") + more
+
+
+def _names(body: Mapping[str, object]) -> list[str]:
+    """What a client of OpenAI's calls its schema, beside it."""
+    form = body.get("response_format")
+    schema = form.get("json_schema") if isinstance(form, dict) else None
+    name = schema.get("name") if isinstance(schema, dict) else None
+    return [name] if isinstance(name, str) else []
+
+
+_PLAIN = asdict(Features())
+
+
+def shown_features(features: Features) -> dict[str, Any]:
+    """The features that are not as in a plain request."""
+    return {name: value for name, value in asdict(features).items() if value != _PLAIN[name]}
