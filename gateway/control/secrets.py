@@ -15,7 +15,7 @@ from gateway.control.document import Location
 HIDDEN = "•••"
 
 _SECRET_KEY = re.compile(r"(?:^|_)(?:password|passphrase|token|secret|credentials?|api_key|apikey|keys?)$")
-_SECRET_HEADERS = "set_headers"
+_RULES_HEADERS = "set_headers"
 """What a rule sets for engines may be a key, whatever the header's name."""
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
@@ -28,7 +28,7 @@ def shown_value(location: Location, value: object, origins: Mapping[Location, st
         return HIDDEN
     if isinstance(value, str):
         named = [step for step in location if isinstance(step, str)]
-        if _SECRET_HEADERS in named:
+        if _RULES_HEADERS in named:
             return HIDDEN
         return HIDDEN if named and _SECRET_KEY.search(named[-1]) else _USERINFO.sub(HIDDEN, value)
     if isinstance(value, int | float):
