@@ -1,14 +1,16 @@
-"""A gateway between a replica beside it and one at the other end of a cable that is pulled out.
+"""A gateway between a replica beside it and one at the other end of a bad cable.
 
-Run in a network namespace of its own (`unshare -n python -m tests.integration.faults.island`): nothing of the machine's
-network is touched. The far replica lives in a further one, joined by a pair of virtual interfaces; with its end
-down, what is sent is neither answered nor refused. Exit status 0: all went as it must.
+Run in a network namespace of its own (`unshare -n python -m tests.integration.faults.island pulled`, or `lossy`):
+nothing of the machine's network is touched. The far replica lives in a further one. Exit status 0: all went as it must.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import json
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -16,8 +18,20 @@ from collections.abc import Iterator
 
 import uvloop
 
-from tests.integration.gateway.harness import ANSWER, CHAT, Engine, House, house, request
+from tests.integration.gateway.harness import (
+    ANSWER,
+    CHAT,
+    EVENT,
+    LAST,
+    SSE_HEAD,
+    Engine,
+    House,
+    house,
+    request,
+)
 from tests.integration.wire.harness import Message, Served, read_message, until
+
+from .cable import Cable, device
 
 HERE, THERE, PORT = "10.77.0.1", "10.77.0.2", 8000
 BODY = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -26,16 +40,12 @@ OPTIONS = {
     "health": {"interval_s": 0.2, "timeout_s": 0.3, "eject_after": 3},
 }
 TIMEOUTS = {"connect_s": 0.5, "first_byte_s": 1.0}
-
-
-def ip(*words: str, inside: int | None = None) -> None:
-    """Runs ip(8), `inside` the network namespace of a process."""
-    entered = ["nsenter", "-t", str(inside), "-n"] if inside is not None else []
-    subprocess.run([*entered, "ip", *words], check=True)
+PATIENT = {"retry": OPTIONS["retry"], "health": {"interval_s": 600, "timeout_s": 20}}
+NUMBERS = itertools.count()
 
 
 class Far(Engine):
-    """Served by another process, which has counted nothing that did not arrive."""
+    """Served by another process."""
 
     @property
     def url(self) -> str:
@@ -49,14 +59,21 @@ class Far(Engine):
 
 
 async def _serve() -> None:
-    """The far replica: answers everything at once."""
+    """The far replica: answers everything at once, and `/asked` with how often each number was asked."""
+    asked: Counter[str] = Counter()
 
     async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         served = Served(reader, writer, [])
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
-                await read_message(reader)
-                await served.send(ANSWER)
+                message = await read_message(reader)
+                if message.start.startswith(b"GET /asked "):
+                    told = json.dumps(asked).encode()
+                    await served.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(told), told))
+                    continue
+                asked[(message.header(b"x-number") or b"").decode()] += 1
+                streams = b'"stream": true' in message.body
+                await served.send(SSE_HEAD + 3 * EVENT + LAST if streams else ANSWER)
 
     server = await asyncio.start_server(accepted, THERE, PORT)
     sys.stdout.write("serving\n")
@@ -65,51 +82,51 @@ async def _serve() -> None:
 
 
 @contextlib.contextmanager
-def cable() -> Iterator[int]:
-    """The process of the far replica, ready and joined to us."""
-    ip("link", "set", "lo", "up")
-    words = [sys.executable, "-m", "tests.integration.faults.island", "far"]
-    far = subprocess.Popen(["unshare", "-n", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert far.stdin is not None
+def joined() -> Iterator[Cable]:
+    """The far replica, serving, and the cable to it."""
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    ours, theirs = socket.socketpair()
+    words = [sys.executable, "-m", "tests.integration.faults.island", "far", str(theirs.fileno())]
+    far = subprocess.Popen(["unshare", "-n", *words], stdout=subprocess.PIPE, pass_fds=(theirs.fileno(),))
     assert far.stdout is not None
     try:
-        assert far.stdout.readline() == b"unshared\n"
-        ip("link", "add", "here", "type", "veth", "peer", "name", "there")
-        ip("link", "set", "there", "netns", str(far.pid))
-        ip("addr", "add", f"{HERE}/30", "dev", "here")
-        ip("link", "set", "here", "up")
-        ip("addr", "add", f"{THERE}/30", "dev", "there", inside=far.pid)
-        ip("link", "set", "there", "up", inside=far.pid)
-        far.stdin.write(b"joined\n")
-        far.stdin.flush()
-        assert far.stdout.readline() == b"serving\n"
-        yield far.pid
+        with ours, theirs:
+            _, (there,), _, _ = socket.recv_fds(ours, 1, 1)
+        cable = Cable(device("here", HERE), there)
+        cable.start()
+        try:
+            assert far.stdout.readline() == b"serving\n"
+            yield cable
+        finally:
+            cable.stop()
     finally:
         far.kill()
         far.wait()
-        far.stdin.close()
         far.stdout.close()
 
 
-async def _load(running: House, count: int) -> Counter[tuple[int, bytes]]:
+async def _one(running: House, body: object) -> tuple[str, Message]:
+    number = str(next(NUMBERS))
+    client = await running.client()
+    answer = await client.ask(request(CHAT, body, f"x-number: {number}"))
+    client.close()
+    return number, answer
+
+
+async def _load(running: House, count: int, body: object = BODY) -> Counter[tuple[int, bytes]]:
     """Asks so many times at once: how often which status came from which replica."""
-
-    async def one() -> tuple[int, bytes]:
-        client = await running.client()
-        answer: Message = await client.ask(request(CHAT, BODY))
-        client.close()
-        return answer.status, b"".join(answer.values(b"x-steplane-replica"))
-
-    return Counter(await asyncio.gather(*(one() for _ in range(count))))
+    answers = await asyncio.gather(*(_one(running, body) for _ in range(count)))
+    return Counter((answer.status, b"".join(answer.values(b"x-steplane-replica"))) for _, answer in answers)
 
 
-async def _pull_out(far: int) -> None:
+async def _pulled(cable: Cable) -> None:
+    """Nobody refuses, nobody resets, nobody answers: the replica is given up and taken back."""
     engines: list[Engine] = [Far("far"), Engine("near")]
     async with house({"all": engines}, options={"all": OPTIONS}, timeouts=TIMEOUTS, rules=[]) as running:
         before = await _load(running, 20)
         assert before.keys() == {(200, b"far"), (200, b"near")}, before
 
-        ip("link", "set", "there", "down", inside=far)
+        cable.loss = 1.0
         during = await _load(running, 20)
         assert {status for status, _ in during} <= {200, 504}, during
         assert during[200, b"near"], during
@@ -117,23 +134,56 @@ async def _pull_out(far: int) -> None:
         without = await _load(running, 20)
         assert without == {(200, b"near"): 20}, without
 
-        ip("link", "set", "there", "up", inside=far)
+        cable.loss = 0.0
         await until(lambda: running.available("far"))
         after = await _load(running, 20)
         assert after.keys() == {(200, b"far"), (200, b"near")}, after
         await until(lambda: running.in_flight == 0)
 
 
+async def _lossy(cable: Cable) -> None:
+    """One packet in a hundred is lost: TCP makes up for it, everything is answered, and nothing is asked twice."""
+    engines: list[Engine] = [Far("far"), Engine("near")]
+    async with house({"all": engines}, options={"all": PATIENT}, rules=[]) as running:
+        cable.loss = 0.01
+        for body in (BODY, {**BODY, "stream": True}):
+            for _ in range(4):
+                answers = await _load(running, 20, body)
+                assert {status for status, _ in answers} == {200}, answers
+        assert cable.lost
+        cable.loss = 0.0
+        await until(lambda: running.in_flight == 0)
+        asked = await _asked()
+        asked.pop("", None)  # looks at its health
+        near = Counter((message.header(b"x-number") or b"").decode() for message in engines[1].asked)
+        twice = {number: count for number, count in (asked + near).items() if count > 1}
+        assert not twice, twice
+        assert (asked + near).total() == 160
+
+
+async def _asked() -> Counter[str]:
+    """What the far replica was asked, by its own account."""
+    reader, writer = await asyncio.open_connection(THERE, PORT)
+    writer.write(b"GET /asked HTTP/1.1\r\nhost: far\r\n\r\n")
+    answer = await read_message(reader, to=b"GET")
+    writer.close()
+    await writer.wait_closed()
+    return Counter(json.loads(answer.body))
+
+
 def main() -> int:
     """The island, or with the word `far` its other end."""
-    if sys.argv[1:] == ["far"]:
-        sys.stdout.write("unshared\n")
-        sys.stdout.flush()
-        sys.stdin.readline()
-        uvloop.run(_serve())
-        return 0
-    with cable() as far:
-        uvloop.run(_pull_out(far))
+    match sys.argv[1:]:
+        case ["far", descriptor]:
+            subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+            with socket.socket(fileno=int(descriptor)) as parent:
+                socket.send_fds(parent, [b"x"], [device("there", THERE)])
+            uvloop.run(_serve())
+        case ["pulled" | "lossy" as what]:
+            with joined() as cable:
+                uvloop.run({"pulled": _pulled, "lossy": _lossy}[what](cable))
+        case _:
+            return 2
     return 0
 
 
