@@ -481,6 +481,7 @@ class ClientConnection:
         elif incoming.state == State.responding:
             self.transport.abort()  # the upstream answers already, and its answer cannot be completed
         else:
+            self._counts.refuse(reply.status)
             incoming.keep_alive = False
             incoming.reply(reply)
 

@@ -1,8 +1,9 @@
 """One connection to an upstream: writes requests and reads responses, for one exchange at a time.
 
 A response is passed on as the bytes it came in: its head is rewritten, its body and framing are written to the client
-in the loop turn in which they were read. The parser runs beside, to know where the response ends; it has no `on_body`
-on purpose, so that it copies nothing. Only a client of HTTP/1.0 gets another body than the upstream sent (no chunks).
+in the loop turn in which they were read. Its chunks are only followed, to know where the response ends (chunkwalk.py,
+and a parser that copies nothing where they are unusual). Only a client of HTTP/1.0 gets another body than the upstream
+sent (no chunks).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import httptools
 
 from gateway.wire.chunked import ChunkedBody, ChunkError
+from gateway.wire.chunkwalk import BROKEN, COMPLETE, unusual, walk
 from gateway.wire.failure import Failure, FailureKind
 from gateway.wire.message import HEAD_END, LAST_CHUNK, LastHead, chunk, status_line
 from gateway.wire.responsehead import BadResponseError, ResponseHead
@@ -71,8 +73,9 @@ class UpstreamConnection:
         self._head: ResponseHead | None = None
         self._last_head = LastHead()
         self._body_remaining = 0
+        """Of a body with a length, or of the chunk that has begun."""
         self._parser: httptools.HttpResponseParser | None = None
-        """Finds the end of a chunked body; has no `on_body` on purpose, so that it copies nothing."""
+        """Follows a chunked body from where it is unusual; has no `on_body` on purpose, so that it copies nothing."""
         self._chunks: ChunkedBody | None = None
         """Unpacks a chunked body for a client of HTTP/1.0."""
         self._complete = False
@@ -247,8 +250,7 @@ class UpstreamConnection:
                 self._chunks = ChunkedBody()
                 keep_alive = False
             else:
-                self._parser = httptools.HttpResponseParser(self)
-                self._parser.feed_data(data[:end])
+                self._body_remaining = 0
                 framing = b"transfer-encoding: chunked\r\n"
         elif length >= 0:
             self._state = _Body.length
@@ -301,7 +303,22 @@ class UpstreamConnection:
                 self._complete = self._chunks.complete
                 self._excess = bool(rest)
                 return piece
-            self._parser.feed_data(data)  # type: ignore[union-attr]  # there is one in this state
+            if self._parser is None:
+                left = walk(data, self._body_remaining)
+                if left >= 0:
+                    self._body_remaining = left
+                    return data
+                self._body_remaining = 0
+                if left == COMPLETE:
+                    self._complete = True
+                    return data
+                if left == BROKEN:
+                    raise ChunkError("a chunk does not end where its size says")
+                self._parser = httptools.HttpResponseParser(self)
+                self._parser.feed_data(_CHUNKED_HEAD)
+                self._parser.feed_data(data[unusual(left) :])
+            else:
+                self._parser.feed_data(data)
         except (httptools.HttpParserError, ChunkError) as error:
             self._fail(FailureKind.bad_response, f"sent an invalid chunk ({error})")
             return None
@@ -398,7 +415,7 @@ class UpstreamConnection:
         if not self.last_read.endswith(_CHUNKED_EVENT_ENDS):
             return False
         if self._parser is None:
-            return True  # the client gets no chunks
+            return self._body_remaining == 0  # always, if the client gets no chunks
         # A probe tells exactly whether the parser stands between two chunks: only there does a last chunk end the body.
         try:
             self._parser.feed_data(LAST_CHUNK)
@@ -416,6 +433,7 @@ _RACE_S: Final = 1.0
 """A close that crossed our request on its way is here so soon; one that comes later may be the answer to it."""
 _MAX_HEAD_BYTES: Final = 256 * 1024
 _MAX_HELD_BYTES: Final = 64 * 1024
+_CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 _VERSION = b"HTTP/1."
 _BODILESS = frozenset((204, 304))
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
