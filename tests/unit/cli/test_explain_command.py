@@ -142,3 +142,22 @@ def test_the_version_is_shown(steplane: Steplane) -> None:
     outcome = steplane("--version")
 
     assert (outcome.code, outcome.stdout) == (0, f"steplane {__version__}\n")
+
+
+def test_headers_and_a_tenant_can_be_given_and_what_is_changed_is_said(steplane: Steplane, tmp_path: Path) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text(
+        "default_pool: a\npools: {a: {replicas: [http://h:1]}}\nrules:\n"
+        "  - {name: gold, when: {headers: {x-tier: gold}, tenant: acme}, pool: a, cap: {max_tokens: 5}}\n"
+    )
+    body = b'{"messages": [], "max_tokens": 50}'
+
+    taken = steplane("explain", "-", "-c", path, "-H", "X-Tier: gold", "--tenant", "acme", stdin=body)
+    other = steplane("explain", "-", "-c", path, "-H", "X-Tier: silver", stdin=body)
+    wrong = steplane("explain", "-", "-c", path, "-H", "silver", stdin=body)
+
+    assert "rule gold" in taken.stdout
+    assert "body: max_tokens=5 (then 0 µs each step" in taken.stdout
+    assert "not gold: headers.x-tier is silver, not gold; tenant is , not acme" in other.stdout
+    assert wrong.code == 1
+    assert "expected a name and a value, as in --header 'x-tier: gold'" in wrong.stderr
