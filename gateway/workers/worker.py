@@ -6,6 +6,7 @@ its supervisor is gone.
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 from collections.abc import Callable
@@ -78,6 +79,7 @@ class _Worker:
         """Sockets that clients are taken from, by slot."""
         self._ending: asyncio.Task[None] | None = None
         self._in_hurry = False
+        self._orphaned = False
         self._over = asyncio.Event()
 
     async def run(self, started: Callable[[], None]) -> None:
@@ -102,6 +104,9 @@ class _Worker:
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._gateway.close()
             self._channel.close()
+            if self._orphaned:
+                # Nobody else is left to do it; what other workers have open in there they keep.
+                shutil.rmtree(Path(self._hello.admin).parent, ignore_errors=True)
 
     def _end(self, handed_over: bool) -> None:
         """End in good order; without others to take over there is less time, also for what has begun already."""
@@ -133,6 +138,7 @@ class _Worker:
             _log.exception("an order could not be carried out")
         else:
             _log.warning("the supervisor is gone")
+            self._orphaned = True
         self._end(False)
 
     async def _do_as_told(self) -> None:

@@ -73,6 +73,9 @@ async def test_an_end_in_the_middle_of_a_renewal_ends_the_old_and_the_new(start:
 async def test_workers_whose_supervisor_was_killed_finish_what_runs_and_go(start: Start, replica: Replica) -> None:
     serving = await start()
     workers = await serving.pids()
+    _, state = await serving.get("/api/v1/state")
+    folder = Path(state["store"]["address"]).parent
+    assert folder.is_dir()
     replica.may_end.clear()
     async with open_stream(serving.port) as running:
         await running.readuntil(b"data: first\n\n")
@@ -82,6 +85,7 @@ async def test_workers_whose_supervisor_was_killed_finish_what_runs_and_go(start
         replica.may_end.set()
         assert b"data: last" in await running.readuntil(b"0\r\n\r\n")
     await until(lambda: not any(map(lives, workers)), "all gone")
+    assert not folder.exists()
 
 
 def lives(pid: int) -> bool:
