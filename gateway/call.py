@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from gateway.hedges import Rival
     from gateway.retry.alarms import Alarm
     from gateway.tenantgate import Meter
+    from gateway.trace import Trace
 
 _GENERATING_METHODS = frozenset({b"POST", b"PUT"})
 """SGLang takes `PUT /generate`, too. Any other method is the engine's to refuse."""
@@ -170,6 +171,7 @@ class Call:
     attempt:      the one that runs, else None. ticket: its place in a queue, else None.
     attempts:     how many there have been. tried: replicas that failed.
     timing:       what is to happen to it at some time; None for most.
+    trace:        when it came how far; None where nothing is traced.
     """
 
     __slots__ = (
@@ -193,6 +195,7 @@ class Call:
         "tenant",
         "ticket",
         "timing",
+        "trace",
         "tried",
         "verdict",
     )
@@ -222,6 +225,7 @@ class Call:
         self.attempts = 0
         self.stale_retried = False
         self.timing: Timing | None = None
+        self.trace: Trace | None = None
 
     @property
     def signature(self) -> str:

@@ -7,7 +7,7 @@ per request on the event loop, so what can be computed once per rule, replica or
 import asyncio
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 import structlog
@@ -92,6 +92,22 @@ class Refusals(Protocol):
     def report_refused(self, replica: Replica) -> None: ...
 
 
+class Tracer(Protocol):
+    """Takes down when a request came how far; tells engines whose request it is."""
+
+    def began(self, exchange: Exchange, call: Call) -> None:
+        """It is classified."""
+
+    def decided(self, call: Call) -> None:
+        """Its decision has been made."""
+
+    def sent(self, call: Call, attempt: Attempt, lines: bytes) -> bytes:
+        """An attempt begins. The header lines to send in the place of `lines`."""
+
+    def ended(self, call: Call, attempt: Attempt, outcome: Outcome) -> None:
+        """An attempt is over."""
+
+
 class Proxy:
     """A `wire.Handler` that routes by hook cost."""
 
@@ -127,6 +143,12 @@ class Proxy:
         """What tenants may ask for; None while none of them is limited in anything."""
         self.shadows: Shadows | None = None
         """Sends copies for rules that want some."""
+        self.witnesses: tuple[Finished, ...] = ()
+        """Told of each request that is over; nobody unless somebody looks."""
+        self.turned_away: Callable[[Exchange], None] | None = None
+        """Told of each that was answered without being classified."""
+        self.tracer: Tracer | None = None
+        """None while nothing is traced."""
         self.sightings: Sightings | None = None
         self.tail: Finished | None = None
         """Told of requests while somebody watches them; else None."""
@@ -227,6 +249,8 @@ class Proxy:
             request = RouteRequest(door.method, door.path, _PASSED_THROUGH, tenant, exchange.head)
             call = Call(request, engine_id, "", costly=False)
             exchange.context = call
+            if self.tracer is not None:
+                self.tracer.began(exchange, call)
             if self.gate is not None:
                 call.tenant = tenant_of(exchange.head, door, self._tenants)
                 if not self._admitted(exchange, call, self.gate):
@@ -294,6 +318,8 @@ class Proxy:
         """Count, and tell the engine if nobody waits for the answer."""
         call: Call | None = exchange.context
         if call is None:
+            if self.turned_away is not None:
+                self.turned_away(exchange)
             return
         attempt = call.attempt
         decision = call.decision
@@ -314,6 +340,10 @@ class Proxy:
             first = exchange.first_byte_at
             ttft_s = first - exchange.started_at if first else -1.0
             self._tally.finished(decision, exchange.status, exchange.client_left, ttft_s)
+        if self.witnesses:
+            now_s = exchange.client.clock.at
+            for witness in self.witnesses:
+                witness.finished(exchange, call, attempt, now_s)
         if self.tail is not None:
             self.tail.finished(exchange, call, attempt, self._loop.time())
 
@@ -372,6 +402,8 @@ class Proxy:
         request = RouteRequest(door.method, door.path, classification, tenant, exchange.head)
         call = Call(request, engine_id, tenant, costly)
         exchange.context = call
+        if self.tracer is not None:
+            self.tracer.began(exchange, call)
         if self.gate is not None and not self._admitted(exchange, call, self.gate):
             return
         signature = classification.signature
@@ -426,6 +458,8 @@ class Proxy:
                 return
             decision = judged
         call.decision = decision
+        if self.tracer is not None:
+            self.tracer.decided(call)
         if self._deadlines is not None:
             self._deadlines.begin(exchange, call, decision)
         pool = decision.pool
@@ -554,6 +588,8 @@ class Proxy:
             actions = decision.actions
             head_lines = self._edits.head_lines(actions, exchange.head.lines if head_lines is None else head_lines)
             response_lines += self._edits.response_lines(actions, call)
+        if self.tracer is not None:
+            head_lines = self.tracer.sent(call, attempt, exchange.head.lines if head_lines is None else head_lines)
         if not exchange.buffered:
             return head_lines, request_lines + link.terms.credentials, None, response_lines
         source = exchange.body if call.edit is None else call.edit.body
@@ -619,6 +655,8 @@ class Proxy:
                 attempt.exchange.on_read = None
         if call.attempt is attempt:
             call.attempt = None
+        if self.tracer is not None:
+            self.tracer.ended(call, attempt, outcome)
         breaker = link.terms.breaker
         if outcome is _OK and breaker.calm:
             link.answers.answered += 1
