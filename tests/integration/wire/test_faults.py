@@ -234,8 +234,9 @@ EVENT = b"data: 1\n\n"
         (SSE_HEAD, chunk(EVENT)[:-2], b"\r\n"),
         (SSE_HEAD, chunk(EVENT) + chunk(b"data: 2\r\n\r\n")),
         (SSE_HEAD, chunk(EVENT), chunk(b": keep-alive\n\n")),
+        (SSE_HEAD, chunk(EVENT), b"9;a=b\r\ndata: 2\n\n\r\n"),
     ],
-    ids=range(7),
+    ids=range(8),
 )
 async def test_a_stream_that_dies_between_events_ends_with_an_error_event(
     parts: tuple[bytes, ...], reset: bool

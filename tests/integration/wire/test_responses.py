@@ -34,6 +34,7 @@ KEPT: list[tuple[str, bytes, bytes]] = [
     ("chunked", CHUNKED + chunk(b"hello") + chunk(b"world") + b"0\r\n\r\n", b"helloworld"),
     ("empty chunked", CHUNKED + b"0\r\n\r\n", b""),
     ("extensions", CHUNKED + b"5;a=b\r\nhello\r\n0;c\r\n\r\n", b"hello"),
+    ("extension later", CHUNKED + chunk(b"hello") + b"5;a=b\r\nworld\r\n" + chunk(b"!") + b"0\r\n\r\n", b"helloworld!"),
     ("trailers", CHUNKED + chunk(b"hello") + b"0\r\nx-check: 1\r\nx-more: 2\r\n\r\n", b"hello"),
     ("100 before", b"HTTP/1.1 100 Continue\r\n\r\n" + OK, b"ok"),
     ("103 before", b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n" + OK, b"ok"),
@@ -83,12 +84,13 @@ async def test_trailers_do_not_become_headers() -> None:
 CUT = [
     HEAD_200 + b"x-a: 1\r\ncontent-length: 5\r\n\r\nhello",
     CHUNKED + b"5;x\r\nhello\r\n" + chunk(b"w") + b"0\r\nx-t: 1\r\n\r\n",
+    CHUNKED + chunk(b"hello") + b"1;x\r\nw\r\n" + chunk(b"orld") + b"0\r\nx-t: 1\r\n\r\n",
     b"HTTP/1.1 100 Continue\r\n\r\n" + OK,
     b"HTTP/1.1 204 No Content\r\nx-a: 1\r\n\r\n",
 ]
 
 
-@pytest.mark.parametrize("response", CUT, ids=["length", "chunked", "interim", "204"])
+@pytest.mark.parametrize("response", CUT, ids=["length", "chunked", "chunked later", "interim", "204"])
 async def test_wherever_a_response_is_cut_the_client_gets_the_same_bytes(response: bytes) -> None:
     async def script(served: Served) -> None:
         at = 0
