@@ -91,6 +91,14 @@ def check(config: ConfigFile) -> None:
 
 
 @app.command()
+def schema() -> None:
+    """Print the JSON Schema of the configuration, for editors."""
+    from gateway.cli.schema import run
+
+    run()
+
+
+@app.command()
 def explain(
     file: Annotated[str, typer.Argument(metavar="FILE|-", help="A request body (JSON); - reads it from stdin.")],
     path: Annotated[str, typer.Option(help="Path that the request is sent to.")] = "/v1/chat/completions",
@@ -138,6 +146,28 @@ def calibrate(
     from gateway.cli.calibrate import run
 
     run(grammar_backend, tokenizer, schemas, out, python, cost_model)
+
+
+Replica = Annotated[str, typer.Argument(metavar="REPLICA", help="Its name, as `x-steplane-replica` has it.")]
+RunningAdmin = Annotated[
+    str, typer.Option("--admin", metavar="URL", envvar="STEPLANE_ADMIN", help="Admin port of the gateway.")
+]
+
+
+@app.command()
+def drain(replica: Replica, admin: RunningAdmin = DEFAULT_ADMIN) -> None:
+    """Have a running gateway send nothing new to a replica; what runs there is finished."""
+    from gateway.cli.drain import drain as run
+
+    run(admin, replica)
+
+
+@app.command()
+def undrain(replica: Replica, admin: RunningAdmin = DEFAULT_ADMIN) -> None:
+    """Have a running gateway send requests to a replica again."""
+    from gateway.cli.drain import undrain as run
+
+    run(admin, replica)
 
 
 replica_app = typer.Typer(help="What runs beside an engine.", no_args_is_help=True)

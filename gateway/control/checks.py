@@ -3,6 +3,8 @@
 Works on a configuration whose shape is right already; returns findings, decides nothing.
 """
 
+import math
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,12 +15,15 @@ from gateway.control.rulechecks import check_rules, unreachable_rules
 if TYPE_CHECKING:
     from gateway.control.config import Config
 
+_LOWER_BOUND = re.compile(r"(?:>=?\s*|={0,2}\s*)([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)(?:\.\..*)?")
+
 
 def cross_check(config: "Config", document: Document) -> tuple[list[Problem], list[Problem]]:
     """All errors and all warnings, each in the order of the file."""
     errors = [*_pool_names(config, document), *_spill_cycles(config, document), *_listeners(config, document)]
     errors += [*_replicas(config, document), *check_rules(config, document)]
     warnings = [*unreachable_rules(config, document), *_unused_pools(config, document)]
+    warnings += [*_empty_pools(config, document), *_futile_budgets(config, document)]
     return in_order(errors), in_order(warnings)
 
 
@@ -105,3 +110,40 @@ def _unused_pools(config: "Config", document: Document) -> Iterator[Problem]:
         if name not in used:
             found = "a pool that no rule, spill or default_pool names"
             yield document.problem(("pools", name), "a pool that takes requests", found, at_key=True)
+
+
+def _empty_pools(config: "Config", document: Document) -> Iterator[Problem]:
+    """The default pool, where it is empty until something is found, and sends nobody elsewhere meanwhile."""
+    pool = config.pools.get(config.default_pool)
+    if pool is not None and not pool.replicas and pool.discover is not None and pool.when_unavailable.spill is None:
+        hint = "name one replica beside discover, or another pool with when_unavailable: {spill: POOL}"
+        found = "only what discover finds: nothing at first"
+        where = ("pools", config.default_pool, "discover")
+        yield document.problem(where, "a default pool that can serve at once", found, hint)
+
+
+def _futile_budgets(config: "Config", document: Document) -> Iterator[Problem]:
+    """Budgets that what is sent to their pool can't keep, and limits that a budget makes pointless."""
+    for name, pool in config.pools.items():
+        budget_us, hard_us = pool.step_budget_us, pool.hard_limit_us
+        if budget_us is not None and hard_us is not None and hard_us <= budget_us:
+            expected = f"more than step_budget_us, which is {budget_us:g}"
+            yield document.problem(("pools", name, "hard_limit_us"), expected, shown(hard_us))
+    for at, rule in enumerate(config.rules):
+        target = config.pools.get(rule.pool or "")
+        if target is None or target.step_budget_us is None or isinstance(rule.when, str):
+            continue
+        for key in ("step_us", "observed_step_us"):
+            least_us = _least(rule.when.get(key))
+            if least_us >= target.step_budget_us:
+                expected = f"less than the step_budget_us of pool {rule.pool}, {target.step_budget_us:g}"
+                found = f"{shown(rule.when[key])}: no replica can hold two of these requests at once"
+                yield document.problem(("rules", at, "when", key), expected, found)
+
+
+def _least(wanted: object) -> float:
+    """The lower bound of a condition on a number; -inf where there is none, or the condition is no such."""
+    if isinstance(wanted, bool) or not isinstance(wanted, int | float | str):
+        return -math.inf
+    found = _LOWER_BOUND.fullmatch(str(wanted).strip())
+    return float(found[1]) if found is not None else -math.inf

@@ -397,3 +397,29 @@ def test_a_checked_configuration_can_not_be_changed() -> None:
 
     with pytest.raises(ValueError, match="frozen"):
         config.default_pool = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "pools: {a: {discover: {dns: {name: h, port: 1}}}}",
+            "2:23: pools.a.discover: expected a default pool that can serve at once, found only what discover finds: "
+            "nothing at first (name one replica beside discover, or another pool with when_unavailable: {spill: POOL})",
+        ),
+        (
+            "pools: {a: {replicas: [http://h:1], step_budget_us: 100, hard_limit_us: 100}}",
+            "2:73: pools.a.hard_limit_us: expected more than step_budget_us, which is 100, found 100.0",
+        ),
+        (
+            "pools: {a: {replicas: [http://h:1], step_budget_us: 100}}\n"
+            "rules: [{name: dear, when: {step_us: '>100'}, pool: a}]",
+            "3:38: rules[0].when.step_us: expected less than the step_budget_us of pool a, 100, "
+            "found '>100': no replica can hold two of these requests at once",
+        ),
+    ],
+)
+def test_pools_that_are_empty_and_budgets_that_nothing_keeps_are_warned_of(text: str, said: str) -> None:
+    config = parse_config(f"default_pool: a\n{text}\n", "f.yaml")
+
+    assert [str(warning) for warning in config.warnings] == [f"f.yaml:{said}"]
