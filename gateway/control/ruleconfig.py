@@ -16,6 +16,7 @@ from gateway.control.actionconfig import ActionsConfig, RefuseConfig
 from gateway.control.part import Name, Part, Seconds
 from gateway.control.retryconfig import HedgeConfig, RetryConfig
 from gateway.control.validation import custom_error
+from gateway.control.whenschema import when_schema
 from gateway.routing.rule import Rule, compile_rule
 from gateway.routing.schedule import DAYS, Hours, Schedule
 
@@ -104,9 +105,7 @@ class RuleConfig(ActionsConfig):
     """
 
     name: Name
-    when: Annotated[
-        Any, BeforeValidator(_when), WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string"}]})
-    ] = Field(default_factory=dict)
+    when: Annotated[Any, BeforeValidator(_when), WithJsonSchema(when_schema())] = Field(default_factory=dict)
     pool: str | None = None
     cheapest_backend: Annotated[list[str], Field(min_length=2)] | None = None
     fallbacks: list[str] = Field(default_factory=list)

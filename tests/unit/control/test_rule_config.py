@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from gateway.control.actionconfig import CapConfig, RefuseConfig, ShadowConfig
@@ -16,6 +17,7 @@ from gateway.control.part import Part
 from gateway.control.problem import ConfigError
 from gateway.control.ruleconfig import RuleConfig, ScheduleConfig
 from gateway.control.secrets import shown_config
+from gateway.control.whenschema import when_schema
 from gateway.hookcost import Classification, Features, Grammar, HookCost
 from gateway.routing.request import RouteRequest
 from gateway.routing.rule import Rule
@@ -266,3 +268,32 @@ def test_what_a_rule_sets_in_headers_is_never_shown() -> None:
 
     assert "authorization" in shown
     assert "hunter" not in shown
+
+
+@pytest.mark.parametrize(
+    ("when", "valid"),
+    [
+        ("n > 1", True),
+        ({"grammar": "any", "step_us": ">300", "n": [1, "4..8"], "stream": True}, True),
+        ({"headers": {"x-tier": ["gold*", True]}, "max_tokens": False, "cel": "n > 1"}, True),
+        ({}, True),
+        ({"gramar": "any"}, False),
+        ({"grammar": "regx"}, False),
+        ({"stream": "yes"}, False),
+        ({"model": 5}, False),
+        ({"n": []}, False),
+        ({"headers": "gold"}, False),
+        (5, False),
+    ],
+)
+def test_editors_know_the_conditions(when: object, valid: bool) -> None:
+    schema = RuleConfig.model_json_schema()["properties"]["when"]
+
+    assert jsonschema.Draft202012Validator(schema).is_valid(when) is valid
+
+
+def test_what_editors_take_for_valid_names_every_condition() -> None:
+    conditions = when_schema()["anyOf"][1]["properties"]
+
+    assert conditions.keys() == {*VARIABLES, "cel"}
+    assert all(condition["description"] for condition in conditions.values())
