@@ -168,8 +168,6 @@ class Proxy:
         self._quarantine = Quarantine(self, router, terms, oversight, running, tally)
         self._edits = Edits(classifier, self._experienced)
         self._decision_lines: dict[Decision, bytes] = {}
-        self._foreseen: tuple[RouteRequest, Decision] | None = None
-        """What was decided for the request that is routed next, where somebody wanted to know it before."""
         self._refuses_control = True
         self._router = router
         self._links = links
@@ -200,7 +198,6 @@ class Proxy:
         self._quarantine.reconfigure(router, terms)
         self._retries.reconfigure(plans)
         self._edits.reconfigure(classifier)
-        self._foreseen = None
         self._set_timing(plans)
         self._decision_lines.clear()
 
@@ -218,10 +215,8 @@ class Proxy:
         self._alarms.close()
 
     def decide(self, request: RouteRequest) -> Decision:
-        """Where the rules send a request that is to be routed next: a rule that takes turns takes one for it."""
-        decision = self._router.decide(request)
-        self._foreseen = (request, decision)
-        return decision
+        """Where the rules would send a request now."""
+        return self._router.decide(request)
 
     def priority_of(self, tenant: str) -> int:
         """How soon a tenant's turn comes where requests wait: higher goes first."""
@@ -444,12 +439,7 @@ class Proxy:
 
     def route(self, exchange: Exchange, call: Call, failure: Failure | None = None) -> None:
         """Route, or route again: a failed attempt may have changed which pools are available."""
-        foreseen = self._foreseen
-        if foreseen is not None and foreseen[0] is call.request:
-            decision = foreseen[1]
-            self._foreseen = None
-        else:
-            decision = self._router.decide(call.request)
+        decision = self._router.decide(call.request)
         if decision.actions is not None or call.edit is not None:
             self._edit(exchange, call, decision)
         if call.verdict is not None or call.exiled:

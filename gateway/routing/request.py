@@ -12,6 +12,7 @@ class RouteRequest:
 
     tenant: whose request it is, "" for nobody's.
     head:   its headers and its query, for the rules that ask for them; None on paper, and there they are absent.
+    turns:  which shares have taken it or left it (share.py, whose it is to write); None before one was asked.
 
     Made for every request; see `Features`.
     """
@@ -21,6 +22,7 @@ class RouteRequest:
     classification: Classification
     tenant: str
     head: Head | None
+    turns: dict[object, bool] | None
 
     def __init__(
         self,
@@ -35,3 +37,4 @@ class RouteRequest:
         self.classification = classification
         self.tenant = tenant
         self.head = head
+        self.turns = None

@@ -33,9 +33,17 @@ class Share:
         self._at = 0
 
     def __call__(self, request: RouteRequest) -> bool:
-        """Whether the request is in; one more turn is taken, where it goes by turns."""
+        """Whether the request is in; where it goes by turns it takes one, once, however often it is asked for."""
         place = self._place(request)
-        return self.turn() if place < 0 else place < self._limit
+        if place >= 0:
+            return place < self._limit
+        turns = request.turns
+        if turns is None:
+            turns = request.turns = {}
+        taken = turns.get(self)
+        if taken is None:
+            taken = turns[self] = self.turn()
+        return taken
 
     def turn(self) -> bool:
         """Whether the next one by turns is in."""
@@ -44,6 +52,8 @@ class Share:
 
     def peek(self, request: RouteRequest) -> bool:
         """What a call would say; takes no turn."""
+        if request.turns is not None and self in request.turns:
+            return request.turns[self]
         place = self._place(request)
         return (place if place >= 0 else (self._at + _STRIDE) % _WHOLE) < self._limit
 

@@ -1,7 +1,7 @@
 """A condition in CEL, ready to be asked of requests.
 
-Asking takes 2 to 4 µs, for reading the variables that it names and for the evaluator; no others are read. What can't be evaluated
-does not hold: a value is absent that the expression needs, or it divides by zero; it is counted.
+Asking takes 2 to 4 µs, for reading the variables that it names and for the evaluator; no others are read. What can't be
+evaluated does not hold: a value is absent that the expression needs, or it divides by zero; it is counted.
 """
 
 import re

@@ -78,15 +78,14 @@ def test_a_rule_with_a_share_takes_a_turn_only_where_no_rule_before_it_matches()
     rules = [compile_rule(f"m{number}", "p", {"model": f"model-{number}"}) for number in range(30)]
     rules += [compile_rule("half", "p", {}, weight=50), compile_rule("rest", "p", {})]
     first_match = compile_matcher(rules, NOTHING_KNOWN)
-    known, other = (
-        RouteRequest("POST", "/", Classification(Features(model=model), HookCost(), "s1-0"))
-        for model in ("model-7", "none")
-    )
+
+    def of(model: str) -> RouteRequest:
+        return RouteRequest("POST", "/", Classification(Features(model=model), HookCost(), "s1-0"))
 
     found = []
     for _ in range(100):
-        assert first_match(known) == 7
-        found.append(first_match(other))
+        assert first_match(of("model-7")) == 7
+        found.append(first_match(of("none")))
 
     assert set(found) == {30, 31}
     assert 48 <= found.count(30) <= 52

@@ -37,6 +37,17 @@ def test_nothing_and_everything_are_exact(make_request: MakeRequest, weight: flo
     assert sum(share(make_request()) for _ in range(50)) == taken
 
 
+def test_a_request_takes_its_turn_once_however_often_it_is_asked_for(make_request: MakeRequest) -> None:
+    share, other = Share("r", 50), Share("s", 50)
+    requests = [make_request() for _ in range(20)]
+    first = [share(request) for request in requests]
+
+    assert first.count(True) == 10
+    assert [share.peek(request) for request in requests] == first
+    assert [share(request) for request in reversed(requests)] == first[::-1]
+    assert [other(request) for request in requests].count(True) == 10
+
+
 def test_whoever_is_sticky_is_always_in_or_always_out_and_a_larger_share_keeps_who_was_in(
     make_request: MakeRequest,
 ) -> None:
@@ -61,10 +72,10 @@ def test_rules_of_other_names_take_other_tenants(make_request: MakeRequest) -> N
 
 def test_looking_takes_no_turn(make_request: MakeRequest) -> None:
     share, looked_at = Share("r", 40), Share("r", 40)
-    request = make_request()
-    turns = [share(request) for _ in range(50)]
+    turns = [share(make_request()) for _ in range(50)]
     seen = []
     for _ in range(50):
+        request = make_request()
         expected = looked_at.peek(request)
         assert looked_at.peek(request) is expected
         seen.append(looked_at(request))
