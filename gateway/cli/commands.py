@@ -11,7 +11,6 @@ app = typer.Typer(
     name="steplane",
     help="Reverse proxy for SGLang and vLLM that routes by what a request costs the engine's step thread.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
