@@ -25,6 +25,7 @@ from gateway.insight import Insight
 from gateway.models import Models
 from gateway.oversight import SPENT_TTL_S, Oversight
 from gateway.proxy import Proxy
+from gateway.recorder import Recorder
 from gateway.reloading import Reloading
 from gateway.routing.admission import AdmissionQueue
 from gateway.routing.router import Router
@@ -68,6 +69,7 @@ class Gateway:
         self._shadows: Shadows | None = None
         self._oversight: Oversight | None = None
         self._take_over: TakeOver | None = None
+        self._recorder: Recorder | None = None
         self._discoveries: Discoveries | None = None
         self._admin: web.AppRunner | None = None
 
@@ -117,6 +119,10 @@ class Gateway:
         models = Catalogue(lambda: fleet.links, config.models.refresh_s, clock=loop.time, reach=upstreams.reach)
         self._models = proxy.models = Models(models)
         proxy.models.configure(config.models)
+        if config.record_decisions is not None:
+            self._recorder = Recorder(config.record_decisions, config.folder)
+            self._recorder.start()
+            proxy.witnesses = (*proxy.witnesses, self._recorder)
         self._shadows = proxy.shadows = Shadows(fleet.links, tally, upstreams.reach)
         if tenants.restricts:
             gate = proxy.gate = TenantGate(tenants, proxy.decide, loop.time)
@@ -229,6 +235,8 @@ class Gateway:
             await self.reloading.close()
         if self._discoveries is not None:
             await self._discoveries.close()
+        if self._recorder is not None:
+            await self._recorder.close()
         if self._server is not None:
             await self._server.close()
         if self._proxy is not None:

@@ -82,11 +82,17 @@ def restart(
 
 
 @app.command()
-def check(config: ConfigFile) -> None:
+def check(
+    config: ConfigFile,
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Decisions that a gateway recorded: show which its rules would change."),
+    ] = None,
+) -> None:
     """Check a configuration: every mistake with file, line, key and what was expected."""
     from gateway.cli.check import run
 
-    run(config)
+    run(config, against)
 
 
 @app.command()

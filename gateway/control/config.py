@@ -37,6 +37,7 @@ from gateway.control.modelsconfig import ModelsConfig
 from gateway.control.network import Address, AddressError, Origin, parse_address, parse_origin
 from gateway.control.part import Count, Limit, Micros, Millis, Name, Part, Seconds, Size
 from gateway.control.problem import ConfigError, Problem, in_order
+from gateway.control.recordconfig import RecordConfig
 from gateway.control.reloadconfig import ReloadConfig
 from gateway.control.retryconfig import DeadlinesConfig, HedgeConfig, RetryConfig
 from gateway.control.ruleconfig import RuleConfig
@@ -281,6 +282,7 @@ class Config(Part):
     forwarding: ForwardingConfig = ForwardingConfig()
     admin: AdminConfig = AdminConfig()
     reload: ReloadConfig = ReloadConfig()
+    record_decisions: RecordConfig | None = None
     workers: Annotated[int | Literal["auto"], BeforeValidator(checked_workers)] = 1
     default_pool: str
     limits: LimitsConfig = LimitsConfig()

@@ -56,3 +56,37 @@ def test_without_a_file_the_usage_is_shown_with_exit_code_2(steplane: Steplane) 
 
     assert outcome.code == 2
     assert "--config" in outcome.stderr
+
+
+LINE = (
+    '{"at":1,"method":"POST","path":"/v1/chat/completions","tenant":"","pool":"a","rule":"default",'
+    '"signature":"s1-1","grammar_key":"","features":{"api":"chat","stream":true},'
+    '"cost":{"compile_ms":0,"step_us":0,"by_hook":{},"heavy":false}}\n'
+)
+
+
+def test_recorded_decisions_are_made_again_and_what_moves_is_shown(steplane: Steplane, tmp_path: Path) -> None:
+    path, traffic = tmp_path / "f.yaml", tmp_path / "traffic.ndjson"
+    path.write_text(
+        "default_pool: a\npools: {a: {replicas: [http://h:1]}, b: {replicas: [http://h:2]}}\n"
+        "rules: [{name: streams, when: {stream: true}, pool: b}]\n"
+    )
+    traffic.write_text(LINE * 3 + LINE.replace(',"stream":true', ""))
+
+    outcome = steplane("check", "-c", path, "--against", traffic)
+
+    assert outcome.code == 0
+    assert "3 requests of 4 would go elsewhere (75.0%)." in outcome.stdout
+    moved = outcome.stdout.splitlines()[-1].split()
+    assert moved == ["a", "b", "3", "75.0%", "default", "→", "streams", "s1-1", "(3)"]
+
+
+def test_a_line_that_is_no_decision_is_named(steplane: Steplane, tmp_path: Path) -> None:
+    path, traffic = tmp_path / "f.yaml", tmp_path / "traffic.ndjson"
+    path.write_text("default_pool: a\npools: {a: {replicas: [http://h:1]}}\n")
+    traffic.write_text(LINE + "{}\n")
+
+    outcome = steplane("check", "-c", path, "--against", traffic)
+
+    assert outcome.code == 1
+    assert f"{traffic}:2: no recorded decision" in outcome.stderr
