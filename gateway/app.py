@@ -12,6 +12,8 @@ from gateway.control.assembly import build_store, build_tenants, route_over
 from gateway.control.classifier import build_classifier
 from gateway.control.config import Config
 from gateway.control.context import AdminContext
+from gateway.control.dashboard.memory import new_memory
+from gateway.control.decisions import Decisions
 from gateway.control.retryplans import build_plans
 from gateway.control.tally import Tally
 from gateway.discoveries import Discoveries
@@ -31,10 +33,12 @@ from gateway.routing.admission import AdmissionQueue
 from gateway.routing.router import Router
 from gateway.seat import Seat
 from gateway.shadows import Shadows
+from gateway.tail import Tail
 from gateway.takeover import TakeOver
 from gateway.tenantgate import TenantGate
 from gateway.tenants.register import SPENT_KIND
 from gateway.upstreams import Upstreams
+from gateway.watch import Watch
 from gateway.wire.limits import Limits, Timeouts
 from gateway.wire.server import Server
 
@@ -68,6 +72,7 @@ class Gateway:
         self._models: Models | None = None
         self._shadows: Shadows | None = None
         self._oversight: Oversight | None = None
+        self._watch: Watch | None = None
         self._take_over: TakeOver | None = None
         self._recorder: Recorder | None = None
         self._discoveries: Discoveries | None = None
@@ -161,10 +166,15 @@ class Gateway:
             wire=self._server.counts,
             open_connections=lambda: len(server.connections),
             end=self.on_end_asked,
+            memory=new_memory(loop.time),
         )
-        self._take_over = TakeOver(fleet, proxy, self._server, oversight, context)
+        self._watch = Watch(config, proxy, tally, loop.time)
+        self._take_over = TakeOver(fleet, proxy, self._server, oversight, context, self._watch)
         fleet.left = lambda replica: tally.forget_replica(replica.name)
-        app = create_admin_app(context)
+        memory = context.memory
+        proxy.sightings, oversight.named = memory.portraits, memory.namings.add
+        memory.decisions.on_watched = lambda watched: self._tail(proxy, memory.decisions if watched else None)
+        app = create_admin_app(context, guarded=self._seat is None)
         self.registry = app[REGISTRY]
         self._admin = web.AppRunner(app, access_log=None)
         await self._admin.setup()
@@ -179,6 +189,10 @@ class Gateway:
         self.reloading.start()
         self._reports.start()
         self._models.catalogue.start()
+
+    def _tail(self, proxy: Proxy, decisions: Decisions | None) -> None:
+        """Requests are told of while somebody watches them."""
+        proxy.tail = None if decisions is None else Tail(decisions)
 
     async def _become(self, config: Config) -> None:
         assert self._take_over is not None
@@ -245,6 +259,8 @@ class Gateway:
             await self._admin.cleanup()
         if self._reports is not None:
             await self._reports.close()
+        if self._watch is not None:
+            await self._watch.close()
         if self._models is not None:
             await self._models.catalogue.close()
         if self._shadows is not None:

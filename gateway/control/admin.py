@@ -1,7 +1,6 @@
 """The admin port: liveness, readiness, metrics and the API, put together.
 
-It has no login, so it belongs on a private address: who reaches it may quarantine and release. What it answers is in
-gateway/control/api, a file for each noun.
+What it answers is in gateway/control/api, a file for each noun; who may ask in auth.py; the page in dashboard/.
 """
 
 from dataclasses import dataclass
@@ -13,15 +12,20 @@ from prometheus_client.registry import CollectorRegistry
 from gateway import __version__
 from gateway.control.api.config import ConfigApi
 from gateway.control.api.costs import CostsApi
+from gateway.control.api.decisions import DecisionsApi
 from gateway.control.api.drain import DrainApi
+from gateway.control.api.events import EventsApi
 from gateway.control.api.explain import ExplainApi
 from gateway.control.api.members import MembersApi
+from gateway.control.api.namings import NamingsApi
 from gateway.control.api.pools import PoolsApi
 from gateway.control.api.quarantine import QuarantineApi
-from gateway.control.api.reply import json_reply, openai_errors
+from gateway.control.api.reply import STREAMS, end_streams, json_reply, openai_errors
 from gateway.control.api.state import StateApi
 from gateway.control.api.tenants import TenantsApi
+from gateway.control.auth import guard
 from gateway.control.context import AdminContext
+from gateway.control.dashboard.page import Page, wants_page
 from gateway.control.discoverymetrics import DiscoveryMetrics
 from gateway.control.metrics import Metrics, create_registry
 from gateway.control.reloadmetrics import ReloadMetrics
@@ -32,6 +36,7 @@ from gateway.control.upstreammetrics import UpstreamMetrics
 from gateway.control.wiremetrics import WireMetrics
 
 _INDEX = {
+    "GET /": "this list; for a browser the dashboard",
     "GET /healthz": "200 while the process runs",
     "GET /readyz": "200 while this gateway should get requests, else 503; says why",
     "GET /metrics": "Prometheus metrics",
@@ -41,6 +46,7 @@ _INDEX = {
     "GET /api/v1/quarantine/{key}": "one signature or tenant: breaker, observed cost, running requests, audit log",
     "POST /api/v1/quarantine": "quarantine {signature | tenant, author, reason, wait_s | pin}",
     "POST /api/v1/quarantine/{key}/release": "let go {author, reason}",
+    "GET /api/v1/quarantine/{key}/steps": "when replicas last named a signature, with stacks",
     "GET /api/v1/audit": "who did what to which breaker, newest first",
     "GET /api/v1/costs?top=20": "the dearest cost signatures: observed beside predicted",
     "GET /api/v1/costs/{signature}": "what was observed of one signature",
@@ -54,16 +60,37 @@ _INDEX = {
     "DELETE /api/v1/pools/{pool}/replicas/{replica}": "take it out; what runs there is finished",
     "POST /api/v1/pools/{pool}/replicas/{replica}/drain": "send nothing new there",
     "POST /api/v1/pools/{pool}/replicas/{replica}/undrain": "send requests there again",
+    "POST /api/v1/replicas/{replica}/eject": "take it for sick {author, reason}: it comes back by trials",
     "POST /api/v1/drain": "end in good order, as SIGTERM does",
+    "GET /api/v1/overview": "all that the dashboard shows",
+    "GET /api/v1/events": "the same live, as server-sent events: a snapshot, then each second what has changed",
+    "GET /api/v1/decisions?pool=&rule=&tenant=&min_us=": "a live tail of decisions, as server-sent events",
     "POST /api/v1/explain?path=/v1/chat/completions": "what would be decided for the request body, and why",
 }
+
+_APIS = (
+    PoolsApi,
+    MembersApi,
+    QuarantineApi,
+    NamingsApi,
+    CostsApi,
+    StateApi,
+    TenantsApi,
+    ConfigApi,
+    DecisionsApi,
+    ExplainApi,
+    DrainApi,
+)
 
 REGISTRY = web.AppKey("registry", CollectorRegistry)
 """What the application's `/metrics` shows."""
 
 
-def create_admin_app(context: AdminContext) -> web.Application:
-    """The application; who runs it also says where it listens."""
+def create_admin_app(context: AdminContext, *, guarded: bool = True) -> web.Application:
+    """The application; who runs it also says where it listens.
+
+    guarded: it asks who comes; not where a supervisor has asked already.
+    """
     registry = create_registry(
         Metrics(context.router.pools, context.tally),
         RetryMetrics(context.router.pools, context.tally),
@@ -74,12 +101,20 @@ def create_admin_app(context: AdminContext) -> web.Application:
         DiscoveryMetrics(context.discovery),
         WireMetrics(context.wire, context.open_connections),
     )
-    admin = _Admin(context, registry)
+    admin = _Admin(context, registry, Page())
     limit_bytes = context.config.limits.max_body_bytes
-    app = web.Application(middlewares=[openai_errors(lambda: ", ".join(_INDEX))], client_max_size=limit_bytes)
+    middlewares = [guard(lambda: context.config.admin)] if guarded else []
+    middlewares.append(openai_errors(lambda: ", ".join(_INDEX)))
+    app = web.Application(middlewares=middlewares, client_max_size=limit_bytes)
     app[REGISTRY] = registry
+    app[STREAMS] = set()
+    app.on_shutdown.append(end_streams)
     app.add_routes(admin.routes())
-    for api in (PoolsApi, MembersApi, QuarantineApi, CostsApi, StateApi, TenantsApi, ConfigApi, ExplainApi, DrainApi):
+    app.add_routes(admin.page.routes())
+    events = EventsApi(context)
+    app.add_routes(events.routes())
+    app.cleanup_ctx.append(events.running)
+    for api in _APIS:
         app.add_routes(api(context).routes())
     return app
 
@@ -88,6 +123,7 @@ def create_admin_app(context: AdminContext) -> web.Application:
 class _Admin:
     context: AdminContext
     registry: CollectorRegistry
+    page: Page
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -97,7 +133,9 @@ class _Admin:
             web.get("/metrics", self.metrics),
         ]
 
-    async def index(self, _: web.Request) -> web.Response:
+    async def index(self, request: web.Request) -> web.Response:
+        if wants_page(request):
+            return await self.page.page(request)
         return json_reply({"name": "steplane", "version": __version__, "endpoints": _INDEX})
 
     async def healthz(self, _: web.Request) -> web.Response:

@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from gateway.control.adminconfig import AdminAuthConfig, HostName, check_admin
 from gateway.control.balanceconfig import BalanceConfig, CapabilitiesConfig, LoadsConfig, Weight, check_balance
 from gateway.control.breakerconfig import (
     DEFAULT_QUARANTINE,
@@ -33,6 +34,7 @@ from gateway.control.document import Document, Location, parse_document
 from gateway.control.forwardingconfig import ForwardingConfig
 from gateway.control.includes import join_includes, read_with_includes
 from gateway.control.listenconfig import ListenConfig, ListenConfigs, check_listeners
+from gateway.control.logsconfig import LogsConfig
 from gateway.control.modelsconfig import ModelsConfig
 from gateway.control.network import Address, AddressError, Origin, parse_address, parse_origin
 from gateway.control.part import Count, Limit, Micros, Millis, Name, Part, Seconds, Size
@@ -43,6 +45,7 @@ from gateway.control.retryconfig import DeadlinesConfig, HedgeConfig, RetryConfi
 from gateway.control.ruleconfig import RuleConfig
 from gateway.control.stateconfig import StateConfig
 from gateway.control.tenantsconfig import ApiKey, TenantsConfig, check_tenants
+from gateway.control.tracingconfig import TracingConfig
 from gateway.control.upstreamconfig import UpstreamConfig, check_upstreams
 from gateway.control.validation import PATH_PATTERN, custom_error, to_problem, validate
 from gateway.control.workersconfig import checked_workers
@@ -71,9 +74,15 @@ ReplicaUrl = Annotated[Origin, _parsed(parse_origin)]
 
 
 class AdminConfig(Part):
-    """The admin port: health, metrics and the API. It has no login, so it belongs on a private address."""
+    """The admin port: health, metrics, the API and the dashboard.
+
+    auth:  who may use it; needed where others than this machine can reach it.
+    hosts: names beside `localhost` and its own address by which it may be asked for while there is no login.
+    """
 
     listen: ListenAddress = Address("127.0.0.1", 8081)
+    auth: AdminAuthConfig = AdminAuthConfig()
+    hosts: list[HostName] = Field(default_factory=list)
 
 
 class LimitsConfig(Part):
@@ -295,6 +304,8 @@ class Config(Part):
     deadlines: DeadlinesConfig = DeadlinesConfig()
     zone: str = ""
     state: StateConfig = StateConfig()
+    logs: LogsConfig = LogsConfig()
+    tracing: TracingConfig | None = None
     pools: Annotated[dict[Name, PoolConfig], Field(min_length=1)]
     rules: list[RuleConfig] = Field(default_factory=list)
 
@@ -362,6 +373,7 @@ def check_config(document: Document, folder: Path, source: Path | None = None) -
         problems = [to_problem(Config, document, details) for details in error.errors(include_url=False)]
         raise ConfigError(in_order(problems)) from None
     errors, warnings = cross_check(config, document)
+    warnings += check_admin(config.admin.listen, config.admin.auth, document)
     errors += check_listeners(config.listen, folder, document)
     errors += check_classifier(config, folder, document)
     errors += check_balance(config.pools, config.zone, document)

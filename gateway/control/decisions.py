@@ -6,7 +6,7 @@ for.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ class Wanted:
 
     def takes(self, decision: dict[str, Any]) -> bool:
         """Whether it is one of those."""
-        return (
+        return bool(
             (not self.pool or decision["pool"] == self.pool)
             and (not self.rule or decision["rule"] == self.rule)
             and (not self.tenant or decision["tenant"] == self.tenant)
@@ -73,7 +73,7 @@ class Decisions:
         self._ring.append((self._added, decision))
         self._news.set()
 
-    async def watch(self, wanted: Wanted) -> AsyncIterator[tuple[list[dict[str, Any]], int]]:
+    async def watch(self, wanted: Wanted) -> AsyncGenerator[tuple[list[dict[str, Any]], int], None]:
         """What is new, a few times a second at most, and how many were left out since; each second at least."""
         self._watchers += 1
         if self._watchers == 1:

@@ -35,6 +35,14 @@ class Address:
     def __str__(self) -> str:
         return f"{_bracketed(self.host)}:{self.port}"
 
+    @property
+    def is_loopback(self) -> bool:
+        """Only this machine can reach it."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host.lower() == "localhost"
+
 
 @dataclass(frozen=True, slots=True)
 class UnixPath:

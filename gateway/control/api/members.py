@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import structlog
 from aiohttp import web
 
+from gateway.control.api.quarantine import ByHand
 from gateway.control.api.reply import ApiError, body_of, json_reply, refuse_pages
 from gateway.control.config import ReplicaConfig
 from gateway.control.context import AdminContext
@@ -33,6 +34,7 @@ class MembersApi:
             web.post(f"{one}/undrain", self.undrain),
             web.post("/api/v1/replicas/{replica}/drain", self.drain),
             web.post("/api/v1/replicas/{replica}/undrain", self.undrain),
+            web.post("/api/v1/replicas/{replica}/eject", self.eject),
         ]
 
     async def add(self, request: web.Request) -> web.Response:
@@ -55,18 +57,27 @@ class MembersApi:
         return self._done("removed", replica)
 
     async def drain(self, request: web.Request) -> web.Response:
-        """Nothing new is sent there, what runs is finished."""
-        refuse_pages(request)
+        """Nothing new is sent there, what runs is finished; `{author, reason}` may say why."""
+        by = await _by(request)
         replica = self._named(request)
         self.context.members.drain(replica.name)
-        return self._done("draining", replica)
+        return self._done("draining", replica, by=by)
 
     async def undrain(self, request: web.Request) -> web.Response:
-        """Requests are sent there again."""
-        refuse_pages(request)
+        """Requests are sent there again; `{author, reason}` may say why."""
+        by = await _by(request)
         replica = self._named(request)
         self.context.members.undrain(replica.name)
-        return self._done("undrained", replica)
+        return self._done("undrained", replica, by=by)
+
+    async def eject(self, request: web.Request) -> web.Response:
+        """Take it for sick, as its breaker does by itself: it comes back by trials."""
+        by = await body_of(request, ByHand)
+        replica = self._named(request)
+        refusal = self.context.breakers[replica.pool].eject(replica.name, f"{by.author}: {by.reason}")
+        if refusal:
+            raise ApiError(409, "not_ejected", f"replica {replica.name!r} is not ejected: {refusal}")
+        return self._done("ejected", replica, by=by)
 
     def _named(self, request: web.Request) -> Replica:
         name, pool = request.match_info["replica"], request.match_info.get("pool")
@@ -80,8 +91,9 @@ class MembersApi:
         where = "" if pool is None else f" in pool {pool}"
         raise ApiError(404, "unknown_replica", f"there is no replica {name!r}{where}; GET /api/v1/replicas lists them")
 
-    def _done(self, what: str, replica: Replica, status: int = 200) -> web.Response:
-        _log.info("replica_changed", what=what, pool=replica.pool, replica=replica.name, url=replica.url)
+    def _done(self, what: str, replica: Replica, status: int = 200, by: ByHand | None = None) -> web.Response:
+        said = {} if by is None else by.model_dump()
+        _log.info("replica_changed", what=what, pool=replica.pool, replica=replica.name, url=replica.url, **said)
         shown = {
             "what": what,
             "name": replica.name,
@@ -91,6 +103,14 @@ class MembersApi:
             "in_flight": replica.in_flight,
         }
         return json_reply(shown, status=status)
+
+
+async def _by(request: web.Request) -> ByHand | None:
+    """Who does it and why, where he says so."""
+    if request.content_type == "application/json" and request.can_read_body:
+        return await body_of(request, ByHand)
+    refuse_pages(request)
+    return None
 
 
 def _refused(error: MembershipError) -> ApiError:

@@ -3,7 +3,9 @@
 Owns also how it reads: JSON bodies against a model, and numbers from the query.
 """
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -21,6 +23,9 @@ _log = structlog.get_logger("steplane.admin")
 
 Model = TypeVar("Model", bound=Part)
 
+STREAMS: web.AppKey[set[asyncio.Task[None]]] = web.AppKey("streams", set)
+"""Of those who watch now; an application with `event_stream` has it."""
+
 
 class ApiError(Exception):
     """Ends a request: `status`, a `code` for programs, and a message that says what was wrong and what to do."""
@@ -35,6 +40,41 @@ def json_reply(value: object, status: int = 200) -> web.Response:
     """`value` as JSON, with a line end for people with curl."""
     body = orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
     return web.Response(body=body, status=status, content_type="application/json")
+
+
+async def event_stream(request: web.Request, events: AsyncGenerator[bytes, None]) -> web.StreamResponse:
+    """Server-sent events until the client leaves or the admin port ends; `events` come ready to be sent."""
+    response = web.StreamResponse(
+        headers={"content-type": "text/event-stream", "cache-control": "no-store", "x-accel-buffering": "no"}
+    )
+    await response.prepare(request)
+    sending = asyncio.create_task(_send(response, events))
+    streams = request.app[STREAMS]
+    streams.add(sending)
+    try:
+        await sending
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+    finally:
+        sending.cancel()
+        streams.discard(sending)
+    return response
+
+
+async def _send(response: web.StreamResponse, events: AsyncGenerator[bytes, None]) -> None:
+    with suppress(ConnectionError):
+        async with aclosing(events):
+            async for event in events:
+                await response.write(event)
+
+
+async def end_streams(app: web.Application) -> None:
+    """Let go of everybody who watches: the admin port ends. For aiohttp's `on_shutdown`."""
+    streams = app[STREAMS]
+    for stream in tuple(streams):
+        stream.cancel()
 
 
 def instant(at: float | None) -> str | None:
@@ -93,6 +133,11 @@ def refuse_pages(request: web.Request) -> None:
         raise ApiError(403, "foreign_origin", "pages from elsewhere may not do this")
 
 
+def error_response(error: ApiError) -> web.Response:
+    """The answer that an error is."""
+    return _error(error.status, error.code, str(error))
+
+
 def openai_errors(endpoints: Callable[[], str]) -> Middleware:
     """Turns whatever ends a request into an answer. `endpoints` says what there is, for who asks for something else."""
 
@@ -101,7 +146,7 @@ def openai_errors(endpoints: Callable[[], str]) -> Middleware:
         try:
             return await handler(request)
         except ApiError as error:
-            return _error(error.status, error.code, str(error))
+            return error_response(error)
         except web.HTTPNotFound:
             return _error(404, "not_found", f"the admin port has no {request.path}; it has {endpoints()}")
         except web.HTTPMethodNotAllowed as error:

@@ -6,16 +6,17 @@ then. Keeps no text of a prompt and none of a schema but its title.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import structlog
 
-from gateway.hookcost import Classifier, api_of
+from gateway.hookcost import api_of
 from gateway.hookcost.body import parse
 from gateway.hookcost.explain import explain_in_turns
 from gateway.hookcost.features import Features
+from gateway.hookcost.prices import CostModel
 from gateway.hookcost.reading import read_body
 from gateway.hookcost.turns import at_once
 
@@ -40,18 +41,22 @@ class Portrait:
     place: Mapping[str, Any] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """The price list, and which of its backends counts, in which version."""
+
+    model: CostModel
+    backend: str
+    version: str | None
+
+
 class Portraits:
-    """Of one gateway; belongs to its event loop. `configure` says by which prices places are found."""
+    """Of one gateway; belongs to its event loop. `prices`: by what places are found now; None: they are not."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, Portrait] = OrderedDict()
-        self._classifier: Classifier | None = None
-        self._backend: tuple[str, str | None] = ("", None)
+        self.prices: Callable[[], Prices] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-
-    def configure(self, classifier: Classifier, backend: str, version: str | None) -> None:
-        """Find places by these prices from now on."""
-        self._classifier, self._backend = classifier, (backend, version)
 
     def of(self, signature: str) -> Portrait | None:
         """What is known of a signature."""
@@ -59,21 +64,19 @@ class Portraits:
 
     def seen(self, signature: str, features: Features, path: str, body: bytes) -> None:
         """A request of a barred signature is at hand; harmless, and cheap, where it is known already."""
-        if signature in self._known or self._classifier is None:
+        if signature in self._known:
             return
         self._known[signature] = Portrait("", shown_features(features), None)
         if len(self._known) > _SIGNATURES:
             self._known.popitem(last=False)
-        if len(body) <= _LARGEST_BODY_BYTES:
-            task = asyncio.get_running_loop().create_task(self._take(signature, features, path, body))
+        if self.prices is not None and len(body) <= _LARGEST_BODY_BYTES:
+            task = asyncio.get_running_loop().create_task(self._take(signature, features, path, body, self.prices()))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _take(self, signature: str, features: Features, path: str, body: bytes) -> None:
-        classifier, (backend, version) = self._classifier, self._backend
-        assert classifier is not None
+    async def _take(self, signature: str, features: Features, path: str, body: bytes, prices: Prices) -> None:
         try:
-            turns = explain_in_turns(classifier.model, path, body, backend, version)
+            turns = explain_in_turns(prices.model, path, body, prices.backend, prices.version)
             while True:
                 try:
                     next(turns)

@@ -14,16 +14,16 @@ def pool_totals(context: AdminContext) -> dict[str, PoolTotals]:
     requests: Counter[str] = Counter()
     failed: Counter[str] = Counter()
     spills: Counter[str] = Counter()
-    for (pool, _, spilled_from, status_class), count in context.tally.finished_requests().items():
-        requests[pool] += count
+    for (taker, _, spilled_from, status_class), count in context.tally.finished_requests().items():
+        requests[taker] += count
         if status_class == _SERVER_ERROR:
-            failed[pool] += count
+            failed[taker] += count
         if spilled_from:
             spills[spilled_from] += count
     refused: Counter[str] = Counter()
-    for (pool, outcome), count in context.tally.quarantined.items():
+    for (origin, outcome), count in context.tally.quarantined.items():
         if outcome == "refused":
-            refused[pool] += count
+            refused[origin] += count
     totals: dict[str, PoolTotals] = {}
     for name, pool in context.router.pools.items():
         queue = context.queues[name]
