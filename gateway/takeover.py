@@ -34,12 +34,15 @@ Result = TypeVar("Result")
 class TakeOver:
     """See the module. The parts are those of one gateway; `context` is kept true for the admin port."""
 
-    def __init__(self, fleet: Fleet, proxy: Proxy, server: Server, oversight: Oversight, context: AdminContext) -> None:
+    def __init__(
+        self, fleet: Fleet, proxy: Proxy, server: Server, oversight: Oversight, context: AdminContext, watch: Watch
+    ) -> None:
         self._fleet = fleet
         self._proxy = proxy
         self._server = server
         self._oversight = oversight
         self._context = context
+        self._watch = watch
 
     async def apply(self, config: Config) -> Router:
         """Become what `config` says, which was checked; its parts that need a restart are as they were. The new rules.
@@ -73,6 +76,7 @@ class TakeOver:
         self._server.reload_certificates()
         if proxy.models is not None:
             proxy.models.configure(config.models)
+        self._watch.configure(config)
         tenants, wanted = context.tenants, config.tenants
         tenants.configure(
             header=wanted.header,

@@ -32,7 +32,7 @@ def run(path: Path, workers: str | None) -> None:
     """
     wanted = None if workers is None else worker_count(_read_workers(workers))
     config = load(path)
-    configure_logs()
+    configure_logs(config.logs)
     allow_open_files()
     for warning in config.warnings:
         _log.warning("configuration", problem=str(warning))

@@ -23,7 +23,7 @@ def run(port: int, admin_port: int) -> None:
     require_simulator()
     # As text: there is no file from which it could be loaded again, with the ports that it gets.
     config = parse_config(shipped_file("embedded.yaml").read_text(encoding="utf-8"))
-    configure_logs()
+    configure_logs(config.logs)
     sys.exit(uvloop.run(_up(config, Address("127.0.0.1", port), Address("127.0.0.1", admin_port))))
 
 

@@ -3,6 +3,8 @@
 Names, labels and text are metrics.py's, which reads this when it is scraped.
 """
 
+import time
+from bisect import bisect_left
 from collections import Counter
 from typing import Final
 
@@ -30,11 +32,13 @@ TTFT_BUCKETS_S: Final[list[float]] = [
 class Histogram:
     """Observations in seconds, counted by bucket."""
 
-    __slots__ = ("counts", "sum_s")
+    __slots__ = ("counts", "exemplars", "sum_s")
 
     def __init__(self) -> None:
         self.counts = [0] * (len(TTFT_BUCKETS_S) + 1)
         self.sum_s = 0.0
+        self.exemplars: dict[int, tuple[str, float, float]] = {}
+        """By bucket, the newest request of which there is a trace: its id, the seconds, the time of day."""
 
     def observe(self, seconds: float) -> None:
         """Add one observation. Most fall into one of the first buckets, so they are looked at in turn."""
@@ -73,6 +77,7 @@ class Tally:
         "_past",
         "_ttft",
         "by_decision",
+        "by_tenant",
         "clients_left",
         "deadlines_exceeded",
         "evicted",
@@ -90,6 +95,8 @@ class Tally:
         """Of the rules that are in force, and of what still runs by older ones."""
         self._past: Counter[tuple[str, str, str, int]] = Counter()
         self._ttft: dict[str, Histogram] = {}
+        self.by_tenant: dict[str, list[int]] = {}
+        """Exchanges by class of status, of named tenants and under "" of all others; none where no tenant is named."""
         self.clients_left = 0
         self.refusals: Counter[str] = Counter()
         """By the error code of the answer."""
@@ -119,6 +126,10 @@ class Tally:
         if histogram is None:
             histogram = self._ttft[pool] = Histogram()
         return histogram
+
+    def exemplar(self, pool: str, ttft_s: float, trace_id: str) -> None:
+        """There is a trace of a request with this time to first byte, which is or will be counted."""
+        self.ttft(pool).exemplars[bisect_left(TTFT_BUCKETS_S, ttft_s)] = (trace_id, ttft_s, time.time())
 
     def finished(self, decision: Decision, status: int, client_left: bool, ttft_s: float) -> None:
         """An exchange is over: answered, broken, or left by its client.

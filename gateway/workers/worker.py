@@ -18,6 +18,7 @@ import structlog
 from gateway.app import Gateway
 from gateway.control.config import check_config
 from gateway.control.document import Document
+from gateway.control.logs import configure_logs
 from gateway.control.problem import ConfigError
 from gateway.seat import Seat
 from gateway.workers.channel import Channel, open_channel
@@ -70,6 +71,7 @@ class _Worker:
             config = check_config(document, Path(hello.folder), Path(hello.file))
         except ConfigError as error:
             raise WorkerError(f"the supervisor's configuration can't be used here: {error}") from None
+        configure_logs(config.logs)
         self._hello = hello
         self._channel = channel
         self._gateway = Gateway(config, Seat(Path(hello.admin), Path(hello.books)))
