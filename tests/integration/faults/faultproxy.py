@@ -100,10 +100,10 @@ class FaultProxy:
             elif (fault.lost or fault.resets or there in done) and any(each.result() for each in done):
                 _reset(writer)
         finally:
+            engine.close()  # before anything that could be cancelled in its turn
             for each in (there, back):
                 each.cancel()
             await asyncio.wait((there, back))
-            engine.close()
 
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, fault: Fault, limit: int | None
