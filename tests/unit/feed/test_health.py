@@ -93,6 +93,8 @@ class Engine:
     def __init__(self) -> None:
         self.status = 200
         self.hangs = False
+        self.models: list[str] | None = None
+        """What `/v1/models` lists; None: it does not say."""
         self.port = 0
         self.probed: asyncio.Queue[str] = asyncio.Queue()
         self._runner: web.AppRunner | None = None
@@ -117,6 +119,10 @@ class Engine:
         self.probed.put_nowait(request.path)
         if self.hangs:
             await asyncio.Event().wait()
+        if request.path == "/v1/models" and self.models is not None:
+            return web.json_response({"data": [{"id": model} for model in self.models]})
+        if request.path in ("/v1/models", "/server_info"):
+            return web.Response(status=404)
         return web.Response(status=self.status, headers={"location": "/elsewhere"})
 
 
@@ -340,3 +346,40 @@ async def test_the_age_of_a_state_is_told_by_the_clock_that_was_given(engine: En
 
     assert monitor.state_age_s(replica) == 7.5
     await monitor.close()
+
+
+@pytest.mark.parametrize(
+    ("models", "up"), [(["m"], True), (["m", "adapter"], True), (["other"], False), ([], False), (None, True)]
+)
+async def test_a_replica_that_serves_another_model_takes_no_traffic_and_says_so(
+    engine: Engine, watch: Watch, models: list[str] | None, up: bool
+) -> None:
+    engine.models = models
+    replica = engine.replica()
+    monitor = await watch(replica, HealthPolicy(interval_s=0.02, model="m"))
+    await asyncio.wait_for(monitor.wait_all_probed(), 10)
+
+    assert replica.available is up
+    if not up:
+        said = monitor.record(replica).last_error
+        assert said == f"it serves {', '.join(models or []) or 'no model'} where m is wanted"
+        engine.models = ["m"]
+        await asyncio.wait_for(replica.is_up(), 10)
+
+
+async def test_replicas_come_go_and_change_their_policy_while_others_are_probed(engine: Engine, watch: Watch) -> None:
+    first, second = engine.replica("r1"), engine.replica("r2")
+    monitor = await watch(first, HealthPolicy(interval_s=0.02))
+    await asyncio.wait_for(first.is_up(), 10)
+
+    monitor.add(second, HealthPolicy(path="/other", interval_s=0.02))
+    await asyncio.wait_for(second.is_up(), 10)
+    monitor.reconfigure(second, HealthPolicy(path="/changed", interval_s=0.02))
+    while await asyncio.wait_for(engine.probed.get(), 10) != "/changed":
+        pass
+
+    monitor.remove(first)
+    with pytest.raises(KeyError):
+        monitor.record(first)
+    assert first.available
+    assert monitor.all_probed
