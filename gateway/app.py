@@ -168,7 +168,7 @@ class Gateway:
             end=self.on_end_asked,
             memory=new_memory(loop.time),
         )
-        self._watch = Watch(config, proxy, tally, loop.time)
+        self._watch = Watch(config, proxy, tally)
         self._take_over = TakeOver(fleet, proxy, self._server, oversight, context, self._watch)
         fleet.left = lambda replica: tally.forget_replica(replica.name)
         memory = context.memory

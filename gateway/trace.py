@@ -34,10 +34,10 @@ class Leg:
 
     __slots__ = ("attempt", "began_s", "ended_s", "outcome", "span_id")
 
-    def __init__(self, attempt: Attempt, span_id: int) -> None:
+    def __init__(self, attempt: Attempt, span_id: int, began_s: float) -> None:
         self.attempt = attempt
         self.span_id = span_id
-        self.began_s = attempt.received_s
+        self.began_s = began_s
         self.ended_s = 0.0
         self.outcome: Outcome | None = None
 

@@ -36,6 +36,8 @@ _OPERATIONS: Final = {
     Api.generate: "text_completion",
 }
 _LONGEST: Final = 200
+_WAITED_S: Final = 0.0005
+"""What comes between a decision and its sending where nothing is waited for takes less."""
 _HARMLESS: Final = frozenset((Outcome.ok, Outcome.client_fault, Outcome.unknown))
 
 
@@ -50,7 +52,8 @@ class Tracing:
         wall_ns: Callable[[], int],
         exemplar: Callable[[str, float, str], None],
     ) -> None:
-        """clock: the loop's. wall_ns: the time of day. exemplar: is told pool, seconds to the first byte and trace."""
+        """clock: as the loop's, but exact, for that one stands still while something is done. wall_ns: the time of day.
+        exemplar: is told pool, seconds to the first byte, and trace."""
         self._sink = sink
         self._below = int(sample * (1 << 64))
         self._clock = clock
@@ -79,7 +82,7 @@ class Tracing:
         trace = call.trace
         if trace is None:
             return lines
-        leg = Leg(attempt, new_span_id())
+        leg = Leg(attempt, new_span_id(), self._clock())
         trace.legs.append(leg)
         kept = _CONTEXT_LINES.sub(b"", lines)
         kept += b"traceparent: %b\r\n" % trace.header(leg.span_id)
@@ -101,7 +104,7 @@ class Tracing:
 
     # --- proxy.Finished
 
-    def finished(self, exchange: Exchange, call: Call, attempt: Attempt | None, now_s: float) -> None:
+    def finished(self, exchange: Exchange, call: Call, attempt: Attempt | None, now_s: float) -> None:  # noqa: ARG002
         """Make the spans."""
         trace = call.trace
         if trace is None or not trace.sampled:
@@ -110,15 +113,14 @@ class Tracing:
         pool = None if call.decision is None else call.decision.pool
         if pool is not None and first_s:
             self._exemplar(pool.name, first_s - exchange.started_at, trace.id)
-        _Spans(self._sink, trace, self._wall_ns() - int(self._clock() * 1e9)).make(exchange, call, attempt, now_s)
+        exact_s = self._clock()
+        _Spans(self._sink, trace, self._wall_ns() - int(exact_s * 1e9)).make(exchange, call, attempt, exact_s)
 
 
-def start_tracing(
-    config: TracingConfig, clock: Callable[[], float], exemplar: Callable[[str, float, str], None]
-) -> Tracing:
+def start_tracing(config: TracingConfig, exemplar: Callable[[str, float, str], None]) -> Tracing:
     """Tracing as the configuration says; see `Tracing`."""
     sink = SpanSink(config, f"{socket.gethostname()}:{os.getpid()}")
-    return Tracing(sink, config.sample, clock, time.time_ns, exemplar)
+    return Tracing(sink, config.sample, time.monotonic, time.time_ns, exemplar)
 
 
 class _Spans:
@@ -136,7 +138,7 @@ class _Spans:
         self._add("parse", began_s, classified_s, {"steplane.body_bytes": exchange.body_size})
         self._add("decide", classified_s, decided_s, _decision(call))
         sent_s = trace.legs[0].began_s if trace.legs else now_s
-        if sent_s > decided_s:
+        if sent_s - decided_s > _WAITED_S:
             self._add("queue", decided_s, sent_s, {})
         for leg in trace.legs:
             self._leg(leg, leg.attempt is attempt, exchange, call, now_s)

@@ -7,7 +7,6 @@ import asyncio
 import random
 import sys
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import structlog
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
 class Watch:
     """See the module; of one gateway. All methods belong to its event loop."""
 
-    def __init__(self, config: Config, proxy: Proxy, tally: Tally, clock: Callable[[], float]) -> None:
-        """`clock`: the loop's."""
+    def __init__(self, config: Config, proxy: Proxy, tally: Tally) -> None:
         self._proxy = proxy
         self._tally = tally
         self._ours: tuple[Finished, ...] = ()
@@ -40,7 +38,7 @@ class Watch:
             # Whoever traces nothing does not load OpenTelemetry.
             from gateway.tracing import start_tracing
 
-            proxy.tracer = self._tracing = start_tracing(config.tracing, clock, tally.exemplar)
+            proxy.tracer = self._tracing = start_tracing(config.tracing, tally.exemplar)
         self.configure(config)
 
     def configure(self, config: Config) -> None:
@@ -66,11 +64,6 @@ class Watch:
         old, self._writer = self._writer, writer
         if old is not None:
             old.end_soon()
-
-    @property
-    def dropped_lines(self) -> int:
-        """Lines of the access log that were left out since it was last configured."""
-        return 0 if self._writer is None else self._writer.dropped
 
     async def close(self) -> None:
         """Write and send what is left, a few seconds at most."""
