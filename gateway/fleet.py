@@ -128,9 +128,9 @@ class Fleet:
     ) -> None:
         """Become what a new configuration says.
 
-        What is new joins, and takes nothing yet, and pools take their new settings, which rules are compiled over:
-        `prepare` does that, and returns what has requests decided by the new rules, all at once. Then what is gone
-        leaves. What runs is finished where it runs, and what is known of a replica that stays is kept.
+        What is new joins and is asked whether it is well, and pools take their new settings; `prepare` compiles the
+        rules over them and returns what has requests decided by these, all at once; then what is gone leaves. What runs
+        is finished where it runs, and what is known of a replica that stays is kept.
         """
         async with self._changing:
             before = self.config

@@ -292,6 +292,8 @@ def _syntax_problem(file: str, text: str, error: yaml.YAMLError) -> Problem:
     hint = None
     if re.search(r":\s*[>|]=?\s*\d", line):
         hint = 'put comparisons in quotes, as in step_us: ">300"'
+    elif "${" in line:
+        hint = 'within { } and [ ] put a variable in quotes, as in {url: "${ENGINE}"}'
     elif "\t" in line[: len(line) - len(line.lstrip())]:
         hint = "indent with spaces"
     elif re.search(r":\s*[*%@`]", line):

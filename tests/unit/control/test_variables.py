@@ -83,6 +83,11 @@ def problems_of(text: str) -> list[str]:
             "listen: ${DIGITS}",
             "f.yaml:1:9: listen: expected HOST:PORT, as in 127.0.0.1:8080, found what ${DIGITS} holds",
         ),
+        (
+            "limits: {max_body_bytes: ${DIGITS}}",
+            "f.yaml:1:27: expected valid YAML; the parser says: expected ',' or '}', but got '{' "
+            '(within { } and [ ] put a variable in quotes, as in {url: "${ENGINE}"})',
+        ),
         ("limits: ${YAML}", "f.yaml:1:9: limits: expected a mapping of keys to values, found what ${YAML} holds"),
     ],
 )
