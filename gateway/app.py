@@ -157,6 +157,7 @@ class Gateway:
             breakers=fleet.breakers,
             upstreams=fleet.upstreams,
             steps=oversight.steps,
+            pool_steps=oversight.pool_steps,
             transitions=oversight.transitions,
             clock=loop.time,
             wall=time.time,

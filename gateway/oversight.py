@@ -19,6 +19,7 @@ from gateway.breaker.replica import ReplicaBreaker, ReplicaState, ReplicaTransit
 from gateway.breaker.transitions import Publish
 from gateway.breaker.trust import Trust
 from gateway.breaker.verdict import ProbeOffer
+from gateway.control.poolsteps import PoolSteps
 from gateway.control.steptotals import StepTotals
 from gateway.feed.running import RunningRequests
 from gateway.feed.scrape import EngineMetrics
@@ -64,7 +65,7 @@ class Oversight:
 
     evict: what ends the running requests of a signature that has tripped; set by whoever runs them.
     spent: is told what a request's hooks took, in microseconds; None where nobody is charged for it.
-    named: is told of each step, grammar and verdict that a replica names a request for; None where nobody wants to know.
+    named: is told of each step, grammar and verdict that a replica names a request for; None where nobody wants that.
     """
 
     def __init__(
@@ -84,6 +85,8 @@ class Oversight:
         self.named: Callable[[StepObservation | CompileObservation | OffenceObservation], None] | None = None
         self.transitions: Counter[tuple[str, str, str]] = Counter()
         """By kind of key, state before and after: for metrics."""
+        self.pool_steps = PoolSteps()
+        """For metrics."""
         self.steps: dict[str, StepTotals] = {}
         """By replica: for metrics."""
         self._running = running
@@ -178,6 +181,7 @@ class Oversight:
         self.trust.observe_step(observation)
 
     def rollup(self, observation: RollupObservation) -> None:
+        self.pool_steps.rollup(observation, self.book)
         self.book.observe_rollup(observation)
         if self.spent is not None:
             self.spent(observation.origin, observation.sum_us)
@@ -201,6 +205,7 @@ class Oversight:
         self.steps.setdefault(progress.replica, StepTotals()).add(progress)
         overseen = self._replicas.get(progress.replica)
         if overseen is not None and progress.steps:
+            self.pool_steps.progress(overseen.replica.pool, progress)
             # Without its hooks: what requests cost is not the replica's doing.
             overseen.breaker.observe_step(progress.replica, max(0.0, progress.step_us - progress.hook_us))
 

@@ -31,6 +31,7 @@ from gateway.control.metrics import Metrics, create_registry
 from gateway.control.reloadmetrics import ReloadMetrics
 from gateway.control.retrymetrics import RetryMetrics
 from gateway.control.rulemetrics import RuleMetrics
+from gateway.control.stepmetrics import StepMetrics
 from gateway.control.trustmetrics import TrustMetrics
 from gateway.control.upstreammetrics import UpstreamMetrics
 from gateway.control.wiremetrics import WireMetrics
@@ -95,6 +96,7 @@ def create_admin_app(context: AdminContext, *, guarded: bool = True) -> web.Appl
         Metrics(context.router.pools, context.tally),
         RetryMetrics(context.router.pools, context.tally),
         RuleMetrics(context),
+        StepMetrics(context),
         TrustMetrics(context),
         UpstreamMetrics(context.router.pools, context.upstreams),
         ReloadMetrics(context.reloader.reloads),

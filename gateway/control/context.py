@@ -11,6 +11,7 @@ from gateway.breaker.trust import Trust
 from gateway.control.config import Config
 from gateway.control.dashboard.memory import Memory, new_memory
 from gateway.control.membership import Membership
+from gateway.control.poolsteps import PoolSteps
 from gateway.control.reloads import Reloader
 from gateway.control.steptotals import StepTotals
 from gateway.control.tally import Tally
@@ -38,6 +39,7 @@ class AdminContext:
     is_draining: asked at each request.
     queues, breakers: by pool. upstreams, steps: by replica.
     tenants:     whose requests there are, and what each may use.
+    pool_steps:  how steps and predictions are distributed, by pool.
     transitions: breakers' changes since the start, by kind (`signature`, `tenant`, `replica`), state before and after.
     reloader:    reads the configuration again. members: changes who is of a pool.
     discovery:   by pool that has one, why its members are not known at the moment; None where they are.
@@ -63,6 +65,7 @@ class AdminContext:
     breakers: Mapping[str, ReplicaBreaker]
     upstreams: Mapping[str, Upstream]
     steps: Mapping[str, StepTotals]
+    pool_steps: PoolSteps
     transitions: Mapping[tuple[str, str, str], int]
     reloader: Reloader
     members: Membership

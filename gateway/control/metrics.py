@@ -13,9 +13,10 @@ from prometheus_client.core import CollectorRegistry, CounterMetricFamily, Gauge
 from prometheus_client.metrics_core import Metric
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from gateway import __version__
-from gateway.control.tally import Tally
+from gateway.control.tally import Histogram, Tally
 from gateway.routing.pool import Pool
 
 
@@ -57,6 +58,17 @@ class Metrics(Collector):
         yield requests
         yield spills
 
+        tenants = CounterMetricFamily(
+            "steplane_tenant_requests",
+            "Requests finished, by the tenants that the configuration names; the others are under an empty name.",
+            labels=("tenant", "status"),
+        )
+        for tenant, by_status_class in self._tally.by_tenant.items():
+            for status_class, count in enumerate(by_status_class):
+                if count:
+                    tenants.add_metric((tenant, f"{status_class}xx"), count)
+        yield tenants
+
         ttft = HistogramMetricFamily(
             "steplane_ttft_seconds",
             "Time from a request's arrival to the first byte of its response.",
@@ -64,7 +76,7 @@ class Metrics(Collector):
         )
         for pool in self._pools:
             histogram = self._tally.ttft(pool)
-            ttft.add_metric((pool,), histogram.cumulative(), histogram.sum_s)
+            ttft.add_metric((pool,), _with_exemplars(histogram), histogram.sum_s)
         yield ttft
 
     def _faults(self) -> Iterator[Metric]:
@@ -112,6 +124,15 @@ class Metrics(Collector):
         info = GaugeMetricFamily("steplane_build_info", "Always 1; the label tells the version.", labels=("version",))
         info.add_metric((__version__,), 1)
         yield info
+
+
+def _with_exemplars(histogram: Histogram) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
+    """The buckets, each with the newest request of which there is a trace; shown to who asks for OpenMetrics."""
+    buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = list(histogram.cumulative())
+    for at, (trace_id, seconds, wall_s) in histogram.exemplars.items():
+        bound, count = buckets[at][:2]
+        buckets[at] = bound, count, Exemplar({"trace_id": trace_id}, seconds, wall_s)
+    return buckets
 
 
 def create_registry(*collectors: Collector) -> CollectorRegistry:

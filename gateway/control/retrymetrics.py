@@ -43,8 +43,8 @@ class RetryMetrics(Collector):
 
         hedges = CounterMetricFamily(
             "steplane_hedges",
-            "Second attempts beside a first one that was late, by what came of them: sent, and of those won, lost, failed "
-            "and took_over (the first one had failed); over_share and no_replica were not sent.",
+            "Second attempts beside a first one that was late, by what came of them: sent, and of those won, lost, "
+            "failed and took_over (the first one had failed); over_share and no_replica were not sent.",
             labels=("pool", "outcome"),
         )
         for labels, count in self._tally.hedges.items():

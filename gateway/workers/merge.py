@@ -17,6 +17,9 @@ RULES: dict[str, Rule] = {
     # Every worker watches every replica: each has counted all of these.
     "steplane_steps": "mean",
     "steplane_step_seconds": "mean",
+    "steplane_step_duration_seconds": "mean",
+    "steplane_forward_duration_seconds": "mean",
+    "steplane_hook_duration_seconds": "mean",
     "steplane_feed_records": "mean",
     "steplane_feed_lost_records": "mean",
     "steplane_feed_starved_steps": "mean",
@@ -25,6 +28,7 @@ RULES: dict[str, Rule] = {
     "steplane_config_reloads": "mean",
     # Each worker's own eyes: good news of one is good news; bad news of one is news, too.
     "steplane_replica_up": "max",
+    "steplane_itl_median_seconds": "max",
     "steplane_feed_source": "max",
     "steplane_feed_lag_seconds": "max",
     "steplane_replica_breaker": "max",

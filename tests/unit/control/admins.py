@@ -131,6 +131,7 @@ async def running_admin(text: str = CONFIG) -> AsyncIterator[Admin]:
         breakers=fleet.breakers,
         upstreams=fleet.upstreams,
         steps=oversight.steps,
+        pool_steps=oversight.pool_steps,
         transitions=oversight.transitions,
         clock=clock,
         wall=clock,
