@@ -1,4 +1,8 @@
-"""The configuration of discovery: where the members of a pool are looked for."""
+"""The configuration of discovery: where the members of a pool are looked for.
+
+What looks is imported when it is made: it brings HTTP clients and file watchers, and every command reads the
+configuration.
+"""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,10 +13,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from gateway.control.network import Address, AddressError, parse_address
 from gateway.control.part import Part, Seconds
 from gateway.control.validation import custom_error
-from gateway.discovery.dns import Dns, DnsOptions
-from gateway.discovery.kubernetes import Kubernetes, KubernetesOptions
 from gateway.discovery.member import Producer
-from gateway.discovery.targetfile import TargetFile
 
 PortNumber = Annotated[int, Field(ge=1, le=65535)]
 Scheme = Literal["http", "https"]
@@ -52,6 +53,8 @@ class DnsConfig(Part):
 
     def producer(self) -> Producer:
         """What looks."""
+        from gateway.discovery.dns import Dns, DnsOptions
+
         server = None if self.nameserver is None else (self.nameserver.host, self.nameserver.port)
         return Dns(DnsOptions(self.name, self.type, self.port, self.scheme, self.refresh_s, server))
 
@@ -64,6 +67,8 @@ class TargetFileConfig(Part):
 
     def producer(self, folder: Path) -> Producer:
         """What looks."""
+        from gateway.discovery.targetfile import TargetFile
+
         return TargetFile(folder / self.path, self.scheme)
 
 
@@ -96,6 +101,8 @@ class KubernetesConfig(Part):
 
     def producer(self, pool: str, folder: Path) -> Producer:
         """What looks, for the pool of that name."""
+        from gateway.discovery.kubernetes import Kubernetes, KubernetesOptions
+
         selectors = [self.selector, "" if self.pool_label is None else f"{self.pool_label}={pool}"]
         return Kubernetes(
             KubernetesOptions(

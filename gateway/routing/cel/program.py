@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import cel
-
 from gateway.routing.cel.checker import REQUEST, STRINGS, Uses, check
 from gateway.routing.cel.parser import parse
 from gateway.routing.cel.tree import CelError
@@ -88,6 +86,8 @@ class CelProgram:
 
 def compile_cel(source: str) -> CelProgram:
     """Compile a condition. Raises ConditionError, which says where in the text the mistake is."""
+    import cel  # brings a command line of its own: only for those who have such a rule
+
     try:
         uses = check(parse(source), TYPES, OPTIONAL)
         program = cel.compile(source)
