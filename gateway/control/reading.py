@@ -22,6 +22,7 @@ from gateway.control.problem import ConfigError, Problem
 
 _PART = 50
 """Replicas, or rules, in a part."""
+_NICE = 10
 _LONGEST_S = 60.0
 _PACKAGES = str(Path(__file__).resolve().parents[2])
 
@@ -47,7 +48,9 @@ async def read_beside(path: Path, current: bytes) -> Reading:
 
     Raises OSError where no process can be had, or it does not do what it should.
     """
-    command = [sys.executable, "-c", f"from {__name__} import main; main()", str(path), __version__]
+    # It comes after whoever serves requests.
+    work = f"import os; os.nice({_NICE}); from {__name__} import main; main()"
+    command = [sys.executable, "-c", work, str(path), __version__]
     search = os.pathsep.join([_PACKAGES, *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"PYTHONPATH": search}
 

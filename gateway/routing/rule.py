@@ -42,8 +42,20 @@ class Rule:
         return found if isinstance(found, CelProgram) else None
 
     def takes_all_of(self, other: "Rule") -> bool:
-        """Whether every request that `other` takes is taken here for sure; false where that can't be told."""
-        return all(any(_takes(mine, theirs) for theirs in other.conditions) for mine in self.conditions)
+        """Whether every request that `other` takes is taken here for sure; false where that can't be told.
+
+        Asked of each pair of rules when a configuration is checked, so for 500 rules 125,000 times.
+        """
+        for mine in self.conditions:
+            accepts = mine.accepts
+            if accepts is None:
+                return False
+            for theirs in other.conditions:
+                if theirs.key == mine.key and theirs.accepts is not None and accepts.takes(theirs.accepts):
+                    break
+            else:
+                return False
+        return True
 
 
 def compile_rule(
@@ -117,9 +129,3 @@ def _stickiness(sticky: str | None) -> Callable[[RouteRequest], str | None] | No
         return lambda request: request.tenant
     read = header_reader(sticky)
     return lambda request: read(request.head)
-
-
-def _takes(mine: Condition, theirs: Condition) -> bool:
-    if mine.key != theirs.key or mine.accepts is None or theirs.accepts is None:
-        return False
-    return mine.accepts.takes(theirs.accepts)
