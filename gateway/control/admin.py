@@ -18,6 +18,8 @@ from gateway.control.api.events import EventsApi
 from gateway.control.api.explain import ExplainApi
 from gateway.control.api.members import MembersApi
 from gateway.control.api.namings import NamingsApi
+from gateway.control.api.openapi import OpenApi
+from gateway.control.api.operations import index
 from gateway.control.api.pools import PoolsApi
 from gateway.control.api.quarantine import QuarantineApi
 from gateway.control.api.reply import STREAMS, end_streams, json_reply, openai_errors
@@ -36,39 +38,6 @@ from gateway.control.trustmetrics import TrustMetrics
 from gateway.control.upstreammetrics import UpstreamMetrics
 from gateway.control.wiremetrics import WireMetrics
 
-_INDEX = {
-    "GET /": "this list; for a browser the dashboard",
-    "GET /healthz": "200 while the process runs",
-    "GET /readyz": "200 while this gateway should get requests, else 503; says why",
-    "GET /metrics": "Prometheus metrics",
-    "GET /api/v1/pools": "pools with their replicas, load, queue and policy",
-    "GET /api/v1/replicas": "replicas with their health, breaker, source of step times and booked step budget",
-    "GET /api/v1/quarantine": "what is quarantined, and why",
-    "GET /api/v1/quarantine/{key}": "one signature or tenant: breaker, observed cost, running requests, audit log",
-    "POST /api/v1/quarantine": "quarantine {signature | tenant, author, reason, wait_s | pin}",
-    "POST /api/v1/quarantine/{key}/release": "let go {author, reason}",
-    "GET /api/v1/quarantine/{key}/steps": "when replicas last named a signature, with stacks",
-    "GET /api/v1/audit": "who did what to which breaker, newest first",
-    "GET /api/v1/costs?top=20": "the dearest cost signatures: observed beside predicted",
-    "GET /api/v1/costs/{signature}": "what was observed of one signature",
-    "GET /api/v1/state": "where breakers and costs are shared, and whether that works",
-    "GET /api/v1/tenants": "tenants with their rights, limits and what they have left",
-    "POST /api/v1/tenants/{tenant}/keys": "make a key that all gateways know {author, reason}",
-    "POST /api/v1/tenants/{tenant}/keys/{digest}/revoke": "take it back {author, reason}",
-    "GET /api/v1/config?full=false": "where the configuration came from, since when it is in force, the last reload",
-    "POST /api/v1/reload?check=false": "read the configuration again and apply it, or only check it",
-    "POST /api/v1/pools/{pool}/replicas": "add a replica {url, name}",
-    "DELETE /api/v1/pools/{pool}/replicas/{replica}": "take it out; what runs there is finished",
-    "POST /api/v1/pools/{pool}/replicas/{replica}/drain": "send nothing new there",
-    "POST /api/v1/pools/{pool}/replicas/{replica}/undrain": "send requests there again",
-    "POST /api/v1/replicas/{replica}/eject": "take it for sick {author, reason}: it comes back by trials",
-    "POST /api/v1/drain": "end in good order, as SIGTERM does",
-    "GET /api/v1/overview": "all that the dashboard shows",
-    "GET /api/v1/events": "the same live, as server-sent events: a snapshot, then each second what has changed",
-    "GET /api/v1/decisions?pool=&rule=&tenant=&min_us=": "a live tail of decisions, as server-sent events",
-    "POST /api/v1/explain?path=/v1/chat/completions": "what would be decided for the request body, and why",
-}
-
 _APIS = (
     PoolsApi,
     MembersApi,
@@ -81,6 +50,7 @@ _APIS = (
     DecisionsApi,
     ExplainApi,
     DrainApi,
+    OpenApi,
 )
 
 REGISTRY = web.AppKey("registry", CollectorRegistry)
@@ -106,7 +76,7 @@ def create_admin_app(context: AdminContext, *, guarded: bool = True) -> web.Appl
     admin = _Admin(context, registry, Page())
     limit_bytes = context.config.limits.max_body_bytes
     middlewares = [guard(lambda: context.config.admin)] if guarded else []
-    middlewares.append(openai_errors(lambda: ", ".join(_INDEX)))
+    middlewares.append(openai_errors(lambda: ", ".join(index(workers=False))))
     app = web.Application(middlewares=middlewares, client_max_size=limit_bytes)
     app[REGISTRY] = registry
     app[STREAMS] = set()
@@ -138,7 +108,7 @@ class _Admin:
     async def index(self, request: web.Request) -> web.Response:
         if wants_page(request):
             return await self.page.page(request)
-        return json_reply({"name": "steplane", "version": __version__, "endpoints": _INDEX})
+        return json_reply({"name": "steplane", "version": __version__, "endpoints": index(workers=False)})
 
     async def healthz(self, _: web.Request) -> web.Response:
         return json_reply({"status": "alive"})

@@ -19,6 +19,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from gateway.control.api.operations import index
 from gateway.control.api.reply import ApiError, json_reply, openai_errors, refuse_pages
 from gateway.workers.documents import merge_pools, merge_running
 from gateway.workers.journal import Journal
@@ -31,11 +32,6 @@ _ANSWER_WITHIN_S = 5.0
 _LONGEST_BODY_BYTES = 64 * 1024 * 1024
 _OURSELVES = 0
 """Among the processes whose metrics are merged; workers have keys from 1 on."""
-_INDEX = {
-    "GET /api/v1/workers": "the worker processes",
-    "POST /api/v1/restart": "new workers, of the code and configuration that are there now, in place of the old ones",
-    "POST /api/v1/drain": "end in good order, as SIGTERM does",
-}
 _TO_ALL = ("/api/v1/pools/", "/api/v1/replicas/", "/api/v1/reload")
 """Paths under which a change is each worker's own."""
 _NOT_PASSED_ON = frozenset(
@@ -68,7 +64,7 @@ class Front:
     async def start(self) -> None:
         """Listen where the configuration says. Raises OSError."""
         app = web.Application(
-            middlewares=[openai_errors(lambda: f"those that GET / lists, and {', '.join(_INDEX)}")],
+            middlewares=[openai_errors(lambda: f"those that GET / lists, and {', '.join(index(workers=True))}")],
             client_max_size=_LONGEST_BODY_BYTES,
         )
         app.add_routes(
@@ -106,8 +102,8 @@ class Front:
 
     async def _index(self, request: web.Request) -> web.Response:
         documents = await self._documents(request, self._asked())
-        index: dict[str, Any] = documents[0] if documents else {"name": "steplane", "endpoints": {}}
-        return json_reply(index | {"endpoints": index["endpoints"] | _INDEX})
+        known: dict[str, Any] = documents[0] if documents else {"name": "steplane", "endpoints": {}}
+        return json_reply(known | {"endpoints": known["endpoints"] | index(workers=True)})
 
     async def _healthz(self, _: web.Request) -> web.Response:
         return json_reply({"status": "alive"})
