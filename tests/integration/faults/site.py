@@ -111,7 +111,7 @@ class Site:
 
         async with asyncio.timeout(PATIENCE_S):
             while _in_memory() > self._floor:  # noqa: ASYNC110 (nobody sets an event)
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.15)
 
 
 def _in_memory() -> int:

@@ -14,7 +14,6 @@ from .site import FILES, Site, site
 
 PLAIN = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 STREAM = {**PLAIN, "stream": True}
-BODIES = pytest.mark.parametrize("body", [PLAIN, STREAM], ids=["plain", "stream"])
 CLIENTS, EACH = 6, 6
 
 BEFORE_THE_ENGINE_HAS_IT = [
@@ -52,11 +51,10 @@ async def test_what_no_engine_has_had_is_answered_by_another(fault: Fault) -> No
         await running.at_rest()
 
 
-@BODIES
-async def test_an_engine_that_dies_without_a_byte_of_an_answer_costs_no_generation(body: dict[str, object]) -> None:
+async def test_an_engine_that_dies_without_a_byte_of_an_answer_costs_no_generation() -> None:
     async with site() as running:
         running.engines[0].way.choose = lambda: Fault(response_bytes=0, resets=True)
-        numbers = await running.load(CLIENTS, EACH, body)
+        numbers = await running.load(CLIENTS, EACH, STREAM)
         assert running.statuses(numbers) == {200: CLIENTS * EACH}
         assert running.faulty
         await running.at_rest()
@@ -76,10 +74,11 @@ async def test_what_may_do_harm_twice_is_sent_once(body: dict[str, object] | Non
 
 
 @pytest.mark.parametrize(
-    ("body", "begun"), [(PLAIN, len(ANSWER) - 3), (STREAM, len(SSE_HEAD) + 3)], ids=["plain", "stream"]
+    ("body", "begun", "resets"),
+    [(PLAIN, len(ANSWER) - 3, True), (STREAM, len(SSE_HEAD) + 3, True), (STREAM, len(SSE_HEAD) + 3, False)],
+    ids=["plain, reset", "stream, reset", "stream, closed"],
 )
-@pytest.mark.parametrize("resets", [True, False], ids=["reset", "closed"])
-async def test_an_answer_that_has_begun_is_never_begun_again(resets: bool, body: dict[str, object], begun: int) -> None:
+async def test_an_answer_that_has_begun_is_never_begun_again(body: dict[str, object], begun: int, resets: bool) -> None:
     async with site() as running:
         cut = Fault(response_bytes=begun, resets=resets)
         running.engines[0].way.choose = every(2, cut)
@@ -123,15 +122,12 @@ async def test_a_slow_way_loses_nothing() -> None:
         await running.at_rest()
 
 
-@BODIES
-async def test_of_writes_that_are_lost_here_and_there_only_answers_that_had_begun_suffer(
-    body: dict[str, object],
-) -> None:
+async def test_of_writes_that_are_lost_here_and_there_only_answers_that_had_begun_suffer() -> None:
     """One write in a hundred ends its connection, on every way."""
     async with site() as running:
         for engine in running.engines:
             engine.way.choose = lambda: Fault(lost=0.01)
-        numbers = await running.load(CLIENTS, 2 * EACH, body)
+        numbers = await running.load(CLIENTS, 2 * EACH, STREAM)
         assert running.faulty
         for number in numbers:
             answer = running.answers[number]
