@@ -295,3 +295,54 @@ def hash_key() -> None:
     from gateway.cli.key import show_digest
 
     show_digest()
+
+
+loadtest_app = typer.Typer(help="Ask a fleet as clients do, and see who pays for whom.", no_args_is_help=True)
+app.add_typer(loadtest_app, name="loadtest")
+
+Results = Annotated[Path, typer.Argument(metavar="RESULTS.json", help="What `loadtest run` has written.")]
+
+
+@loadtest_app.command("run")
+def run_loadtest(
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A YAML file, or the name of a shipped one.")],
+    target: Annotated[
+        list[str], typer.Option("--target", metavar="URL[=NAME]", help="What is asked; may be repeated.")
+    ],
+    feed: Annotated[
+        list[str] | None, typer.Option("--feed", metavar="NAME=URL", help="Step feed of a replica behind a target.")
+    ] = None,
+    admin: Annotated[
+        list[str] | None, typer.Option("--admin", metavar="NAME=URL", help="Admin port of a target that is a Steplane.")
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Results; an interrupted run goes on with them.")] = Path(
+        "loadtest.json"
+    ),
+    key: Annotated[str, typer.Option(envvar="STEPLANE_LOADTEST_KEY", help="API key that targets want.")] = "",
+) -> None:
+    """Run a scenario at one or more targets, in turns, and print what came of it."""
+    from gateway.cli.loadtest import run
+
+    run(scenario, target, feed or [], admin or [], out, key)
+
+
+@loadtest_app.command("report")
+def report_loadtest(
+    results: Results,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The page.")] = Path("loadtest.html"),
+    summary: Annotated[Path | None, typer.Option(metavar="FILE", help="A summary in Markdown, too.")] = None,
+) -> None:
+    """Make one HTML page of results, with plots."""
+    from gateway.cli.loadtest import report
+
+    report(results, out, summary)
+
+
+@loadtest_app.command("compare")
+def compare_loadtests(
+    before: Results, after: Annotated[Path, typer.Argument(metavar="AFTER.json", help="A later one.")]
+) -> None:
+    """Show two runs side by side."""
+    from gateway.cli.loadtest import compare
+
+    compare(before, after)

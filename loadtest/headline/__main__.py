@@ -1,0 +1,56 @@
+"""`make bench`: a mixed pool, sglang-router, smg and Steplane before the same simulated replicas and traffic."""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+import uvloop
+from rich.console import Console
+
+from loadtest.breaker.site import feed_port
+from loadtest.headline.fronts import MIXED, OURS, installed_peers
+from loadtest.headline.measure import Fleet, measure, simulators
+from loadtest.headline.outcome import conclude
+from loadtest.live import progress
+from loadtest.results.run import Run
+from loadtest.traffic.scenario import Scenario, load
+
+_REPLICAS = 4
+
+
+def main() -> int:
+    """Prints the table and the goals; 1 where one was missed, but not with --quick."""
+    parser = argparse.ArgumentParser(prog="python -m loadtest.headline", description=__doc__)
+    parser.add_argument(
+        "--scenario", type=Path, default=Path("isolation"), help="a file, or a shipped name (%(default)s)"
+    )
+    parser.add_argument("--rounds", type=int, default=2, help="visits to each front with each phase (%(default)s)")
+    parser.add_argument("--repeat", type=int, default=1, help="whole runs; 3 show whether ratios agree (%(default)s)")
+    parser.add_argument("--quick", action="store_true", help="short slices, without the peers: a look, no proof")
+    parser.add_argument("--out", type=Path, default=Path(".build/bench"), help="folder for results (%(default)s)")
+    parser.add_argument("--picture", type=Path, help="where the picture goes; without it none is drawn")
+    arguments = parser.parse_args()
+    scenario = load(arguments.scenario).model_copy(update={"rounds": arguments.rounds})
+    if arguments.quick:
+        scenario = scenario.model_copy(update={"rounds": 1, "duration_s": 6.0, "warm_s": 1.0})
+    peers, missing = ([], []) if arguments.quick else installed_peers()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    runs = uvloop.run(_repeat(scenario, [MIXED, *peers, OURS], arguments.out, arguments.repeat))
+    return conclude(runs, arguments.out, arguments.picture, missing, forgive=arguments.quick)
+
+
+async def _repeat(scenario: Scenario, names: list[str], out: Path, times: int) -> list[Run]:
+    runs = []
+    for turn in range(times):
+        with tempfile.TemporaryDirectory(prefix="bench-") as name:
+            folder = Path(name)
+            async with progress(Console(stderr=True)) as show, simulators(_REPLICAS, folder) as urls:
+                feeds = tuple(f"http://127.0.0.1:{feed_port(int(url.rpartition(':')[2]))}" for url in urls)
+                fleet = Fleet(tuple(urls), feeds, "llguidance")
+                runs.append(await measure(fleet, names, scenario, folder, out / f"headline-{turn + 1}.json", show))
+    return runs
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Results for people: plots, an HTML page and Markdown. Measures nothing."""

@@ -1,0 +1,1 @@
+"""What was measured: histograms, figures by class, the file they are kept in, and their comparison."""

@@ -1,0 +1,50 @@
+"""What hostile traffic does to everybody else, as ratios: medians of those of each round."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+from loadtest.results.figures import Figures
+from loadtest.results.run import Run
+
+CALM, HOSTILE = "calm", "hostile"
+
+
+@dataclass(frozen=True, slots=True)
+class Ratios:
+    """One class at one target: with hostile traffic ÷ without it. NaN where there is nothing to compare."""
+
+    itl_p99: float
+    ttft_p99: float
+    goodput: float
+
+
+def ratios(run: Run, target: str, name: str) -> Ratios:
+    """Those of one class."""
+    return Ratios(
+        _ratio(run, target, name, lambda each: each.itl_ms.quantile(0.99)),
+        _ratio(run, target, name, lambda each: each.ttft_ms.quantile(0.99)),
+        _ratio(run, target, name, lambda each: each.goodput_per_s),
+    )
+
+
+def goodput_per_s(run: Run, target: str, phase: str, names: list[str]) -> float:
+    """Good requests a second of these classes together."""
+    found = [run.figures(target, phase, name) for name in names]
+    return sum([each.goodput_per_s for each in found if each.seconds], 0.0)
+
+
+def tokens_per_s(run: Run, target: str, phase: str) -> float:
+    """Events with text a second, of all classes."""
+    found = [run.figures(target, phase, name) for name in run.classes]
+    return sum([each.tokens_per_s for each in found if each.seconds], 0.0)
+
+
+def _ratio(run: Run, target: str, name: str, value: Callable[[Figures], float]) -> float:
+    found = []
+    for turn in run.rounds(target):
+        calm, hostile = (value(run.figures(target, phase, name, turn)) for phase in (CALM, HOSTILE))
+        if calm > 0 and not math.isnan(hostile):
+            found.append(hostile / calm)
+    return median(found) if found else math.nan

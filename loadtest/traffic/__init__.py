@@ -1,0 +1,1 @@
+"""What is asked, and when: scenarios, arrivals, lengths and bodies. Sends nothing."""
