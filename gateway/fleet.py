@@ -185,7 +185,8 @@ class Fleet:
         """Take a replica out, by hand: nothing new is sent there, what runs is finished. Raises MembershipError."""
         async with self._changing:
             replica = self._expect(name)
-            if self._named["added"].get(replica.pool, {}).pop(name, None) is None:
+            self._named["added"].get(replica.pool, {}).pop(name, None)
+            if name in self._wanted(replica.pool):  # somebody else names it, too
                 self._removed.add(name)
             self._drained.discard(name)
             self._leave(replica)

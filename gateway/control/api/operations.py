@@ -201,7 +201,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "read the configuration again and apply it, or only check it",
         answers.Reload,
         parameters=(Parameter("check", "only say what would come of it", _FLAG, "false"),),
-        errors=(422, 500),
+        errors=(409, 422, 500),
     ),
     Operation("POST", "/api/v1/drain", "end in good order, as SIGTERM does", answers.Draining, status=202),
     Operation("GET", "/api/v1/overview", "all that the dashboard shows", answers.Overview),
