@@ -28,13 +28,12 @@ class EventsApi:
 
     def __init__(self, context: AdminContext) -> None:
         self._context = context
-        self._points: dict[str, Point] = {}
         self._overview = Overview(context)
         context.memory.portraits.prices = self._prices
         self._broadcast = Broadcast(
             self._overview.compose,
             with_snapshot=self._whole_history,
-            with_change=lambda: {"points": {name: point.row() for name, point in self._points.items()}},
+            with_change=self._news,
             wall=context.wall,
         )
 
@@ -66,11 +65,24 @@ class EventsApi:
     def _whole_history(self) -> dict[str, Any]:
         return {"columns": COLUMNS, "history": self._context.memory.history.document()}
 
+    def _news(self) -> dict[str, Any]:
+        """The newest points; those of two seconds, since the history and the events keep different time."""
+        history = self._context.memory.history
+        pools = list(self._context.router.pools)
+        return {
+            "points": {pool: _rows(history.seconds(pool)[-2:]) for pool in pools},
+            "minutes": {pool: _rows(history.minutes(pool)[-1:]) for pool in pools},
+        }
+
     async def _note(self) -> None:
         context = self._context
         while True:
             try:
-                self._points = context.memory.history.note(round(context.wall(), 2), pool_totals(context))
+                context.memory.history.note(round(context.wall(), 2), pool_totals(context))
             except Exception:
                 log.exception("history_failed")
             await asyncio.sleep(_EVERY_S)
+
+
+def _rows(points: list[Point]) -> list[list[float | None]]:
+    return [point.row() for point in points]

@@ -110,18 +110,16 @@ class History:
         self._bounds_s = bounds_s
         self._pools: dict[str, _Pool] = {}
 
-    def note(self, at: float, totals: Mapping[str, PoolTotals]) -> dict[str, Point]:
-        """A second has passed: `totals` are what there is at `at`, seconds of the wall clock. The new points."""
+    def note(self, at: float, totals: Mapping[str, PoolTotals]) -> None:
+        """A second has passed: `totals` are what there is at `at`, seconds of the wall clock."""
         for name in [name for name in self._pools if name not in totals]:
             del self._pools[name]
-        points: dict[str, Point] = {}
         for name, total in totals.items():
             pool = self._pools.get(name)
             if pool is None:
                 self._pools[name] = _Pool(total)
             else:
-                points[name] = pool.note(at, total)
-        return points
+                pool.note(at, total)
 
     def seconds(self, pool: str) -> list[Point]:
         """The last minute, oldest first."""
@@ -164,7 +162,7 @@ class _Pool:
         self._steps: deque[list[tuple[float, float]]] = deque(maxlen=_SECONDS)
         """By second: length of a step in µs, and how many were so long."""
 
-    def note(self, at: float, total: PoolTotals) -> Point:
+    def note(self, at: float, total: PoolTotals) -> None:
         last, self._last = self._last, total
         self.gap_us = total.gap_us
         self._ttft.append([now - then for now, then in zip(total.ttft, last.ttft, strict=False)])
@@ -204,7 +202,6 @@ class _Pool:
         if at - self._minute[0].at >= _MINUTE_S - 1.5:
             self.minutes.append(_mean(self._minute))
             self._minute = []
-        return point
 
     def figures(self, bounds_s: Sequence[float], budget_us: float | None) -> Figures:
         seconds = self.seconds

@@ -45,6 +45,8 @@ class Overview:
         self._sent: dict[str, tuple[float, int]] = {}
         """By replica: clock reading, and how many requests had been sent to it then."""
         self._rates: dict[str, float] = {}
+        self._since: dict[str, tuple[str, float]] = {}
+        """By replica: its state, and since when it is in it."""
 
     async def compose(self) -> Document:
         """The document as of now; made in turns, since the loop carries requests, too."""
@@ -131,10 +133,6 @@ class Overview:
         source = sources.get(replica.name)
         upstream = context.upstreams[replica.name]
         state, why = _state_of(replica, breaker, record.last_error)
-        state_s = context.health.state_age_s(replica)
-        since_s = breaker["since_s"]
-        assert isinstance(since_s, float)
-        by_breaker = state in ("ejected", "trial")
         back_s = breaker["back_in_s"]
         steps = context.steps.get(replica.name)
         errors = {
@@ -144,9 +142,9 @@ class Overview:
             "pool": pool.name,
             "url": replica.url,
             "state": state,
-            "since": round(context.wall() - (since_s if by_breaker else state_s)),
+            "since": self._since_when(replica, state, breaker["since_s"]),
             "why": why,
-            "back_at": None if not isinstance(back_s, float) else round(context.wall() + back_s),
+            "back_at": None if not isinstance(back_s, float) else round((context.wall() + back_s) / 2) * 2,
             "breaker": breaker["state"],
             "held": breaker["held"],
             "ejections": breaker["ejections"],
@@ -160,12 +158,25 @@ class Overview:
             "engine": source.engine if source is not None and source.engine else replica.engine,
             "version": "" if source is None else source.version,
             "source": "none" if source is None else source.source.value,
-            "feed_lag_s": None if source is None or source.lag_s is None else round(source.lag_s, 1),
+            "feed_lag_s": None if source is None or source.lag_s is None else round(source.lag_s),
             "feed_lost": source is not None and source.boots > 0 and source.source.value != "steps",
-            "probe_ms": None if record.latency_s is None else round(record.latency_s * 1e3, 1),
             "last_error": record.last_error,
             "errors": errors,
         }
+
+    def _since_when(self, replica: Replica, state: str, in_breaker_s: object) -> float:
+        """Since when a replica is in its state; told once, since ages read off two clocks are never quite the same."""
+        known = self._since.get(replica.name)
+        if known is not None and known[0] == state:
+            return known[1]
+        age_s = self._context.health.state_age_s(replica)
+        if state in ("ejected", "trial") and isinstance(in_breaker_s, float):
+            age_s = in_breaker_s
+        elif known is not None:
+            age_s = 0.0
+        at = round(self._context.wall() - age_s, 1)
+        self._since[replica.name] = (state, at)
+        return at
 
     def _rate(self, name: str, sent: int) -> float:
         """Requests a second, over the last seconds."""
@@ -268,6 +279,8 @@ class Overview:
         dead = {each.key.partition("]")[0]: each.said for each in context.config.warnings}
         shown: dict[str, Any] = {}
         for at, rule in enumerate(context.router.rules):
+            if rule.name in shown:  # the last one, which is there without being written, may be written, too
+                continue
             part = written[at] if at < len(written) and written[at].name == rule.name else None
             when = None if part is None else shown_config(part.when, context.config.origins, ("rules", at, "when"))
             to = ", ".join(rule.cheapest) or rule.pool or "refused"

@@ -10,7 +10,7 @@ export class State {
     this.now = 0;
   }
 
-  /** Take an event in; returns the names of the sections that have changed. */
+  /** Take an event in. */
   take(name, data) {
     this.now = data.now;
     this.skew = data.now - Date.now() / 1000;
@@ -19,7 +19,7 @@ export class State {
       this.columns = Object.fromEntries(columns.map((column, at) => [column, at]));
       this.history = history;
       this.sections = sections;
-      return Object.keys(sections);
+      return;
     }
     const { now, points, minutes, ...sections } = data;
     for (const [pool, rows] of Object.entries(points ?? {})) this.note(pool, "seconds", rows);
@@ -31,7 +31,6 @@ export class State {
         else known[key] = item;
       }
     }
-    return [...Object.keys(sections), "history"];
   }
 
   note(pool, kind, rows) {

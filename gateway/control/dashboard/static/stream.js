@@ -76,6 +76,10 @@ export class Stream {
     if (!data) return;
     this.pause = FIRST_PAUSE_MS;
     this.on.up?.();
-    this.on.event(name, JSON.parse(data));
+    try {
+      this.on.event(name, JSON.parse(data));
+    } catch (error) {
+      console.error(error); // ours, and not the stream's
+    }
   }
 }
