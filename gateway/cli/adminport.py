@@ -3,6 +3,7 @@
 Knows no command and nothing of what the answers mean.
 """
 
+import os
 from typing import Any
 from urllib.parse import quote
 
@@ -14,6 +15,8 @@ from gateway.cli.failure import CliError
 
 _TIMEOUT_S = 10.0
 _JSON = {"content-type": "application/json"}
+_TOKEN = "STEPLANE_TOKEN"  # noqa: S105 - the name of a variable
+"""Of the environment: what to show where the admin port wants a login."""
 
 
 class AdminPort:
@@ -43,7 +46,7 @@ class AdminPort:
         try:
             # Not through a proxy: this is the machine itself, or one on the same network.
             with httpx.Client(base_url=self.url, timeout=self._timeout_s, trust_env=False) as client:
-                reply = client.request(method, path, params=query, content=body, headers=_JSON)
+                reply = client.request(method, path, params=query, content=body, headers=_JSON | _login())
         except httpx.ConnectError:
             raise CliError(f"nothing answers at {self.url}: {hint}") from None
         except httpx.TimeoutException:
@@ -59,7 +62,14 @@ class AdminPort:
         if reply.is_success:
             return answer
         said = _said(answer)
+        if reply.status_code == 401:
+            raise CliError(f"{self.url} wants to know who asks: put a token of its `admin.auth` into {_TOKEN}")
         raise CliError(said or f"{self.url} answers {reply.status_code} to {method} {path}: {hint}")
+
+
+def _login() -> dict[str, str]:
+    token = os.environ.get(_TOKEN, "")
+    return {"authorization": f"Bearer {token}"} if token else {}
 
 
 def segment(text: str) -> str:

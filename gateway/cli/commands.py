@@ -154,25 +154,67 @@ def calibrate(
 
 
 Replica = Annotated[str, typer.Argument(metavar="REPLICA", help="Its name, as `x-steplane-replica` has it.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print what the API answers.")]
 RunningAdmin = Annotated[
     str, typer.Option("--admin", metavar="URL", envvar="STEPLANE_ADMIN", help="Admin port of the gateway.")
 ]
 
 
 @app.command()
-def drain(replica: Replica, admin: RunningAdmin = DEFAULT_ADMIN) -> None:
+def drain(replica: Replica, admin: RunningAdmin = DEFAULT_ADMIN, as_json: AsJson = False) -> None:
     """Have a running gateway send nothing new to a replica; what runs there is finished."""
     from gateway.cli.drain import drain as run
 
-    run(admin, replica)
+    run(admin, replica, as_json=as_json)
 
 
 @app.command()
-def undrain(replica: Replica, admin: RunningAdmin = DEFAULT_ADMIN) -> None:
+def undrain(replica: Replica, admin: RunningAdmin = DEFAULT_ADMIN, as_json: AsJson = False) -> None:
     """Have a running gateway send requests to a replica again."""
     from gateway.cli.drain import undrain as run
 
-    run(admin, replica)
+    run(admin, replica, as_json=as_json)
+
+
+@app.command()
+def pools(admin: RunningAdmin = DEFAULT_ADMIN, as_json: AsJson = False) -> None:
+    """Show the pools of a running gateway: replicas that are up, what runs and waits, the step budget."""
+    from gateway.cli.pools import show
+
+    show(admin, as_json=as_json)
+
+
+@app.command()
+def replicas(
+    admin: RunningAdmin = DEFAULT_ADMIN,
+    pool: Annotated[str | None, typer.Option("--pool", metavar="NAME", help="Only those of this pool.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the replicas of a running gateway: their state and why, what runs, and how their steps are known."""
+    from gateway.cli.replicas import show
+
+    show(admin, pool, as_json=as_json)
+
+
+@app.command()
+def tenants(admin: RunningAdmin = DEFAULT_ADMIN, as_json: AsJson = False) -> None:
+    """Show the tenants of a running gateway: their rights, and what is left of their limits."""
+    from gateway.cli.tenants import show
+
+    show(admin, as_json=as_json)
+
+
+@app.command()
+def top(
+    admin: RunningAdmin = DEFAULT_ADMIN,
+    every: Annotated[float, typer.Option(min=0.2, max=60, metavar="S", help="Seconds between two looks.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Watch a running gateway live: is anything wrong, pools, replicas, offenders. q ends, p pauses."""
+    from gateway.cli.top import run
+
+    run(admin, every, once=once, as_json=as_json)
 
 
 replica_app = typer.Typer(help="What runs beside an engine.", no_args_is_help=True)

@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-import orjson
-import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from gateway.cli.adminport import AdminPort, segment
 from gateway.cli.failure import CliError
+from gateway.cli.text import print_json, shown, span
 from gateway.control.figures import number
 from gateway.hookcost.signature import is_signature
 
@@ -28,7 +26,7 @@ def list_all(admin: str, limit: int, *, as_json: bool) -> None:
     """Print what is quarantined, newest first. Raises CliError."""
     answer = AdminPort(admin).get(_PATH, limit=str(limit))
     if as_json:
-        _print_json(answer)
+        print_json(answer)
         return
     console = Console(highlight=False)
     records = answer["quarantined"]
@@ -44,7 +42,7 @@ def list_all(admin: str, limit: int, *, as_json: bool) -> None:
     table.add_column("why", overflow="fold")
     for record in records:
         table.add_row(
-            _shown(_name(record)),
+            shown(_name(record)),
             _state(record["state"]),
             f"{_ago(record['since'], now)} ago",
             _until(record, now),
@@ -61,7 +59,7 @@ def show(admin: str, key: str, *, tenant: bool, as_json: bool) -> None:
     """Print all that is known of one signature or tenant. Raises CliError."""
     answer = AdminPort(admin).get(f"{_PATH}/{segment(key)}", **_kind(tenant))
     if as_json:
-        _print_json(answer)
+        print_json(answer)
         return
     console = Console(highlight=False)
     console.print(_facts(answer["record"], _time(answer["now"])))
@@ -81,7 +79,7 @@ def log(admin: str, limit: int, *, as_json: bool) -> None:
     """Print what was done to whom, newest first. Raises CliError."""
     answer = AdminPort(admin).get("/api/v1/audit", limit=str(limit))
     if as_json:
-        _print_json(answer)
+        print_json(answer)
         return
     console = Console(highlight=False)
     if not answer["entries"]:
@@ -109,12 +107,12 @@ def add(
         body["wait_s"] = seconds(wait)
     answer = AdminPort(admin).post(_PATH, body)
     if as_json:
-        _print_json(answer)
+        print_json(answer)
         return
     record, now = answer["record"], _time(answer["now"])
     console = Console(highlight=False)
     until = "somebody releases it" if record["state"] == "pinned" else _until(record, now)
-    console.print(f"[bold]{_shown(_name(record))}[/] is quarantined until {until}.", soft_wrap=True)
+    console.print(f"[bold]{shown(_name(record))}[/] is quarantined until {until}.", soft_wrap=True)
     running = answer["running"]
     if running and not tenant:
         what = "request of it was" if running == 1 else "requests of it were"
@@ -127,10 +125,10 @@ def release(admin: str, key: str, reason: str, author: str | None, *, tenant: bo
     body: dict[str, object] = {"author": _author(author), "reason": reason}
     answer = AdminPort(admin).post(f"{_PATH}/{segment(key)}/release", body, **_kind(tenant))
     if as_json:
-        _print_json(answer)
+        print_json(answer)
         return
     console = Console(highlight=False)
-    name = _shown(_name(answer["record"]))
+    name = shown(_name(answer["record"]))
     console.print(f"[bold]{name}[/] is released: it goes where the rules send it, its trips are forgotten.")
     _say_whether_shared(console, answer["store"])
 
@@ -164,7 +162,7 @@ def _facts(record: Mapping[str, Any], now: datetime) -> Table:
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    table.add_row(record["kind"], _shown(record["key"]))
+    table.add_row(record["kind"], shown(record["key"]))
     table.add_row("state", _state(record["state"]))
     if record["state"] == "closed":
         table.add_row("trips", f"{record['trips']} remembered" if record["trips"] else "none remembered")
@@ -174,12 +172,10 @@ def _facts(record: Mapping[str, Any], now: datetime) -> Table:
     table.add_row("why", _why(record))
     trip = record["trip"]
     if trip is not None:
-        table.add_row(
-            "seen on", _shown(f"replica {trip['replica']}, pool {trip['pool']}, request {trip['request_id']}")
-        )
-        table.add_row("tenant", _shown(trip["tenant"]) or "unknown")
+        table.add_row("seen on", shown(f"replica {trip['replica']}, pool {trip['pool']}, request {trip['request_id']}"))
+        table.add_row("tenant", shown(trip["tenant"]) or "unknown")
     if record["advice"]:
-        table.add_row("to fix it", _shown(record["advice"]))
+        table.add_row("to fix it", shown(record["advice"]))
     table.add_row("trips", str(record["trips"]))
     if record["state"] == "half_open":
         table.add_row("probes", f"{record['probes']}, {record['good_probes']} of them good")
@@ -203,7 +199,7 @@ def _costs(cost: Mapping[str, Any]) -> Table:
         )
     kinds = sorted(cost["by_kind"].items(), key=lambda item: -item[1])
     for kind, us in kinds:
-        table.add_row(f"  {_shown(kind)}, µs", number(us), *[""] * 4)
+        table.add_row(f"  {shown(kind)}, µs", number(us), *[""] * 4)
     return table
 
 
@@ -216,8 +212,8 @@ def _running(running: list[Mapping[str, Any]]) -> Table | str:
         return "None of it runs now."
     table = _titled("what runs of it now", "request", "pool", "replica", "tenant", "for")
     for each in running:
-        named = (_shown(each[name]) for name in ("request_id", "pool", "replica", "tenant"))
-        table.add_row(*named, _span(each["runs_s"]))
+        named = (shown(each[name]) for name in ("request_id", "pool", "replica", "tenant"))
+        table.add_row(*named, span(each["runs_s"]))
     return table
 
 
@@ -227,9 +223,9 @@ def _audit(entries: list[Mapping[str, Any]], now: datetime, *, with_keys: bool =
         author = entry["author"] + (" (another gateway)" if entry["foreign"] else "")
         # What has opened it is still its reason when its wait is over: once is enough.
         why = entry["why"] if entry["author"] != "breaker" or entry["after"] == "open" else ""
-        key = [_shown(_name(entry))] if with_keys else []
+        key = [shown(_name(entry))] if with_keys else []
         ago = f"{_ago(entry['at'], now)} ago"
-        table.add_row(ago, *key, _shown(author), entry["event"], _state(entry["after"]), _shown(why))
+        table.add_row(ago, *key, shown(author), entry["event"], _state(entry["after"]), shown(why))
     return table
 
 
@@ -239,11 +235,6 @@ def _titled(title: str, *columns: str) -> Table:
     for column in columns:
         table.add_column(column, overflow="fold")
     return table
-
-
-def _shown(text: str) -> str:
-    """Text that somebody else chose, for a terminal: neither markup nor control characters have an effect."""
-    return escape("".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text))
 
 
 def _name(record: Mapping[str, Any]) -> str:
@@ -258,7 +249,7 @@ def _why(record: Mapping[str, Any]) -> str:
     said: list[str] = [record["why"]] if record["trip"] is not None else []
     if record["author"] != "breaker":
         said.append(f"by {record['author']}: {record['reason']}")
-    return _shown("; ".join(said))
+    return shown("; ".join(said))
 
 
 def _until(record: Mapping[str, Any], now: datetime) -> str:
@@ -269,13 +260,13 @@ def _until(record: Mapping[str, Any], now: datetime) -> str:
             return "probes are good"
         case "open":
             until = _time(record["until"])
-            return f"{until.astimezone():%H:%M:%S}, in {_span((until - now).total_seconds())}"
+            return f"{until.astimezone():%H:%M:%S}, in {span((until - now).total_seconds())}"
     return ""
 
 
 def _say_whether_shared(console: Console, store: Mapping[str, Any]) -> None:
     if not store["connected"]:
-        where = _shown(f"{store['kind']} at {store['address']}")
+        where = shown(f"{store['kind']} at {store['address']}")
         said = f"{where} can't be reached: other gateways will hear of it when it can. It holds here."
         console.print(f"[yellow]{said}[/]", soft_wrap=True)
 
@@ -285,18 +276,4 @@ def _time(text: str) -> datetime:
 
 
 def _ago(text: str, now: datetime) -> str:
-    return _span((now - _time(text)).total_seconds())
-
-
-def _span(seconds: float) -> str:
-    """A duration with its two largest units at most."""
-    left = max(0, round(seconds))
-    for unit_s, unit, smaller_s, smaller in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if left >= unit_s:
-            rest = left % unit_s // smaller_s
-            return f"{left // unit_s} {unit}" + (f" {rest} {smaller}" if rest else "")
-    return f"{left} s"
-
-
-def _print_json(answer: object) -> None:
-    typer.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode())
+    return span((now - _time(text)).total_seconds())
