@@ -21,6 +21,7 @@ import structlog
 from gateway.feed.reach import Reach
 from gateway.feed.servedmodel import served_models
 from gateway.feed.session import ReplicaSession, open_session
+from gateway.feed.statusprobe import StatusProbe
 
 _PROBE_EJECTED_S = 0.25
 """A replica that is down is asked at least this often, so that it is back well within a second of its restart."""
@@ -106,6 +107,7 @@ class HealthRecord:
 class _Watch:
     target: Target
     record: HealthRecord
+    asking: StatusProbe | None = None
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
     """Set to cut the wait for the next probe short."""
     came_up: asyncio.Event = field(default_factory=asyncio.Event)
@@ -239,6 +241,13 @@ class HealthMonitor:
             task.add_done_callback(self._ending.discard)
 
     async def _watch(self, session: ReplicaSession, watch: _Watch) -> None:
+        try:
+            await self._watch_on(session, watch)
+        finally:
+            if watch.asking is not None:
+                watch.asking.close()
+
+    async def _watch_on(self, session: ReplicaSession, watch: _Watch) -> None:
         interval_s = watch.record.policy.interval_s
         await asyncio.sleep(self._random.uniform(0, min(interval_s, _START_SPREAD_S * len(self._watches))))
         while True:
@@ -263,8 +272,7 @@ class HealthMonitor:
         began = self._clock()
         try:
             async with asyncio.timeout(policy.timeout_s):
-                async with session.get(watch.target.url + policy.path, allow_redirects=False) as response:
-                    status = response.status
+                status = await self._asking(watch, policy.path).get()
         except TimeoutError:
             if self._last_progress(watch.target) < began:
                 self._failed(watch, f"no answer on {policy.path} within {policy.timeout_s:g} s")
@@ -281,6 +289,14 @@ class HealthMonitor:
                 self._succeeded(watch, latency_s)
             else:
                 await self._probe_model(session, watch, policy.model, latency_s)
+
+    def _asking(self, watch: _Watch, path: str) -> StatusProbe:
+        asking = watch.asking
+        if asking is None or asking.path != path:
+            if asking is not None:
+                asking.close()
+            asking = watch.asking = StatusProbe(watch.target.url, path, self._reach)
+        return asking
 
     async def _probe_model(self, session: ReplicaSession, watch: _Watch, model: str, latency_s: float) -> None:
         """It is well: it may take traffic if it serves what it should. Asked before it does, and now and then."""

@@ -35,6 +35,7 @@ from gateway.feed.target import Target
 log = structlog.get_logger("steplane.feed")
 
 _TICK_S = 1.0
+_LESS_OFTEN = 6
 _SPEAKS_EVERY_S = 1.0
 """A step feed sends a line at least this often."""
 _OFFENCES_WITHIN_S = 2.0
@@ -363,8 +364,12 @@ class _Sensed:
 
     async def _scrape(self) -> None:
         """While there is no step feed; with one, metrics would say less."""
+        pause_s = self._scrape_pause_s
         while True:
-            await asyncio.sleep(self._scrape_pause_s)
+            await asyncio.sleep(pause_s)
+            # One that has no metrics may have them later, but need not be asked as often.
+            longest_s = self._scrape_pause_s * _LESS_OFTEN
+            pause_s = self._scrape_pause_s if self.scraper.answers else min(pause_s * 2.0, longest_s)
             if self._feed is not None and self._feed.connected:
                 self.scraper.forget()
                 continue
