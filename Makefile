@@ -13,7 +13,7 @@ FAST_PYTHON ?= $(shell for each in /usr/bin/python3.11 /usr/local/bin/python3.11
     $$each -c 'import ensurepip, venv' 2>/dev/null && echo $$each && exit; done; echo $(PYTHON))
 SOURCES := $(shell find gateway replica loadtest config -type f -not -name '*.pyc') pyproject.toml
 
-.PHONY: run test lint format test-engines test-compiled bench-wire bench-streams soak-wire fuzz-wire bench-hookcost bench-breaker bench-routing soak-breaker bench-reload bench-recorder wheel clean
+.PHONY: run test lint format test-engines test-browser test-compiled bench-wire bench-streams soak-wire fuzz-wire bench-hookcost bench-breaker bench-routing soak-breaker bench-reload bench-recorder wheel clean
 
 run: $(VENV)/.run-ready
 	@exec $(BIN)/steplane up
@@ -33,6 +33,11 @@ format: $(VENV)/.dev-ready
 # Real SGLang on CPU behind the gateway; builds its environment on first use (minutes, about 3 GB).
 test-engines: $(VENV)/.dev-ready
 	$(BIN)/python -m pytest tests/engines
+
+# The dashboard of a running `steplane up` under load, in a real browser (Debian's package `chromium`); draws the pictures
+# of docs/img anew.
+test-browser: $(VENV)/.browser-ready
+	$(BIN)/python -m pytest tests/browser
 
 # CPU per request and per SSE chunk, latency, peak rate and memory beside HAProxy and nginx (Debian packages) and the LLM
 # routers of PyPI (each in a venv of its own, made on first use) in one run: a table, and docs/img/bench-wire.png.
@@ -118,6 +123,10 @@ $(VENV)/.run-ready: $(VENV)/.pip-ready pyproject.toml
 
 $(VENV)/.dev-ready: $(VENV)/.run-ready pyproject.toml
 	$(BIN)/python -m pip install --quiet --group dev
+	@touch $@
+
+$(VENV)/.browser-ready: $(VENV)/.dev-ready
+	$(BIN)/python -m pip install --quiet --group browser
 	@touch $@
 
 $(VENV)/.plot-ready: $(VENV)/.dev-ready
