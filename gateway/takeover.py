@@ -68,8 +68,6 @@ class TakeOver:
         plans = build_plans(config, context.tally, context.clock)
         refuses_control = config.control_paths == "refuse"
         proxy.reconfigure(router, fleet.links, fleet.terms, classifier, plans, refuses_control=refuses_control)
-        if proxy.models is not None:
-            proxy.models.configure(config.models)
         self._oversight.trust.reconfigure(config.breaker.policy(config.quarantine_pool))
         limits, timeouts = Limits(**config.limits.model_dump()), Timeouts(**config.timeouts.model_dump())
         self._server.configure(limits, timeouts, config.forwarding.build())

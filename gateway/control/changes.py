@@ -29,6 +29,7 @@ LIVE = frozenset(
         "tenants",
         "control_paths",
         "pools",
+        "zone",
         "rules",
     }
 )
