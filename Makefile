@@ -13,7 +13,7 @@ FAST_PYTHON ?= $(shell for each in /usr/bin/python3.11 /usr/local/bin/python3.11
     $$each -c 'import ensurepip, venv' 2>/dev/null && echo $$each && exit; done; echo $(PYTHON))
 SOURCES := $(shell find gateway replica loadtest config -type f -not -name '*.pyc') pyproject.toml
 
-.PHONY: run test lint format test-engines test-browser test-compiled bench-wire bench-streams soak-wire fuzz-wire bench-hookcost bench-breaker bench-routing soak-breaker bench-reload bench-recorder wheel clean
+.PHONY: run test lint format test-engines test-browser test-compiled bench-wire bench-streams soak-wire fuzz-wire bench-hookcost bench-breaker bench-routing soak-breaker bench-reload bench bench-engines bench-recorder wheel clean
 
 run: $(VENV)/.run-ready
 	@exec $(BIN)/steplane up
@@ -77,6 +77,16 @@ soak-breaker: $(VENV)/.dev-ready
 # What a reload of 1,000 replicas and 500 rules costs who waits.
 bench-reload: $(VENV)/.dev-ready
 	$(BIN)/python -m loadtest.bench_reload $(ARGS)
+
+# The headline, in seven minutes: a mixed pool, sglang-router, smg and Steplane before the same simulated replicas, under the
+# same traffic, with pathological requests and without: tables, goals, and docs/img/bench.png. ARGS="--repeat 3" shows
+# whether the ratios agree, ARGS=--quick is a look.
+bench: $(VENV)/.plot-ready
+	$(BIN)/python -m loadtest.headline --picture docs/img/bench.png $(ARGS)
+
+# The same on two real SGLang replicas on the CPU, smaller (builds them first: 3 GB, some minutes).
+bench-engines: $(VENV)/.plot-ready
+	$(BIN)/python -m tests.engines.headline $(ARGS)
 
 # What recording each step costs the engine.
 bench-recorder: $(VENV)/.dev-ready

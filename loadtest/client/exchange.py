@@ -14,7 +14,9 @@ from loadtest.client.outcome import Outcome
 
 _TEXT = re.compile(rb'"(?:content|reasoning_content|arguments|text)": ?"(?!")')
 _ERROR = re.compile(rb'^(?:event: ?error\n)?data: ?\{"(?:error|object": ?"error)"')
+_MESSAGE = re.compile(rb'"message": ?"((?:[^"\\]|\\.){1,80})')
 _MAX_KEPT_BYTES = 4 << 20
+_MOST_SAID_BYTES = 4096
 
 
 class Connection(asyncio.Protocol):
@@ -27,6 +29,7 @@ class Connection(asyncio.Protocol):
         self._outcome: Outcome | None = None
         self._on_done: Callable[[], None] | None = None
         self._events = bytearray()
+        self._said = bytearray()
         self._streamed = False
         self._read_at = 0.0
         self._counted = False
@@ -39,6 +42,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._outcome, self._on_done, self._pace = outcome, on_done, pace
         self._events.clear()
+        self._said.clear()
         self._streamed = self.reusable = False
         outcome.sent = self._clock()
         self._transport.write(request)
@@ -98,6 +102,8 @@ class Connection(asyncio.Protocol):
         outcome = self._outcome
         if outcome is None:
             return
+        if outcome.status != 200 and len(self._said) < _MOST_SAID_BYTES:
+            self._said += body
         if outcome.reply is not None and len(outcome.reply) < _MAX_KEPT_BYTES:
             outcome.reply += body
         if not self._streamed:
@@ -124,7 +130,11 @@ class Connection(asyncio.Protocol):
         if parser is None or outcome is None:
             return
         self.reusable = bool(parser.should_keep_alive()) and self._pace is None
-        self._finish("" if outcome.status == 200 else f"status {outcome.status}")
+        self._finish("" if outcome.status == 200 else f"status {outcome.status}{self._message()}")
+
+    def _message(self) -> str:
+        found = _MESSAGE.search(self._said)
+        return f": {found[1].decode('utf-8', 'replace')}" if found else ""
 
     def _finish(self, error: str) -> None:
         outcome, on_done = self._outcome, self._on_done

@@ -46,7 +46,8 @@ class OpenLoop:
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         credentials = f"authorization: Bearer {target.key}\r\n" if target.key else ""
         self._prefix = parts.path.rstrip("/")
-        self._fields = f"host: {parts.netloc.rpartition('@')[2]}\r\ncontent-type: application/json\r\n{credentials}content-length: "
+        host = parts.netloc.rpartition("@")[2]
+        self._fields = f"host: {host}\r\ncontent-type: application/json\r\n{credentials}content-length: "
         self._idle: list[tuple[float, Connection]] = []
         self._running: dict[asyncio.Task[None], Connection | None] = {}
         self.outcomes: list[Outcome] = []

@@ -20,13 +20,13 @@ default_pool: interactive
 hookcost: {{grammar_backend: {backend}}}
 pools:
   interactive: {{replicas: [{interactive}], step_budget_us: 1000}}
-  grammar: {{replicas: [{grammar}], step_budget_us: 2000, when_unavailable: {{spill: quarantine}}}}
+  grammar: {{replicas: [{grammar}], step_budget_us: 6000, when_unavailable: {{spill: quarantine}}}}
   quarantine: {{replicas: [{quarantine}]}}
 rules:
   - {{name: heavy, when: {{heavy: true}}, pool: quarantine}}
   - {{name: raw-grammar, when: {{grammar: [ebnf, regex]}}, pool: quarantine}}
   - {{name: prompt-logprobs, when: {{prompt_logprobs: true}}, pool: quarantine}}
-  - {{name: over-budget, when: {{step_us: ">1000"}}, pool: quarantine}}
+  - {{name: over-budget, when: {{step_us: ">3000"}}, pool: quarantine}}
   - {{name: long-compile, when: {{compile_ms: ">200"}}, pool: quarantine}}
   - {{name: structured, when: {{grammar: any}}, pool: grammar}}
   - {{name: many-logprobs, when: {{top_logprobs: ">5"}}, pool: grammar}}

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +13,8 @@ from loadtest.results.run import Run, new_run
 from loadtest.run import Current, Watched, go_on
 from loadtest.traffic.scenario import Scenario
 
-_FORWARD = ("--forward-base-us", "12000", "--forward-per-seq-us", "25", "--forward-per-token-us", "4")
-"""A decode step of 12 ms: a large model. Much shorter ones would measure how two cores are shared."""
-_NICE = -10
+_FORWARD = ("--forward-base-us", "20000", "--forward-per-seq-us", "25", "--forward-per-token-us", "4")
+"""A decode step of 20 ms: a large model. Much shorter ones would measure how two cores are shared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +27,8 @@ class Fleet:
 
 
 @contextlib.asynccontextmanager
-async def simulators(count: int, folder: Path):  # type: ignore[no-untyped-def]
-    """A fleet of simulated replicas."""
+async def simulators(count: int, folder: Path) -> AsyncIterator[list[str]]:
+    """URLs of so many simulated replicas."""
     async with contextlib.AsyncExitStack() as stack:
         urls = [await stack.enter_async_context(simulator(f"replica-{at}", folder, *_FORWARD)) for at in range(count)]
         yield urls
@@ -54,13 +53,13 @@ async def measure(
 
 
 @contextlib.contextmanager
-def _ahead():  # type: ignore[no-untyped-def]
+def _ahead() -> Iterator[None]:
     """What a busy machine does to the client must not be taken for what a target does: it goes first, if it may."""
-    before = os.getpriority(os.PRIO_PROCESS, 0)
+    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
     with contextlib.suppress(PermissionError):
-        os.setpriority(os.PRIO_PROCESS, 0, _NICE)
+        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     try:
         yield
     finally:
         with contextlib.suppress(PermissionError):
-            os.setpriority(os.PRIO_PROCESS, 0, before)
+            os.sched_setscheduler(0, policy, parameters)

@@ -24,7 +24,7 @@ def markdown(run: Run) -> str:
 def isolation(run: Run) -> list[str]:
     """The ratios of every innocent class: medians over the rounds, each ratio taken within one."""
     lines = [
-        "| class | target | p99 ITL, times | p99 TTFT, times | goodput, times | goodput of all classes, /s | of the hostile, /s |",
+        "| class | target | p99 ITL, times | p99 TTFT, times | goodput, times | goodput of all /s | of hostile /s |",
         "|---|---|---|---|---|---|---|",
     ]
     for name in run.judged:
@@ -76,7 +76,7 @@ def _steps(run: Run, phase: str) -> list[str]:
     if not rows:
         return []
     return [
-        "| target | steps | step p99 µs | forward p99 µs | hooks p99 µs | dearest class, its hooks' p99 µs | tokens /s |",
+        "| target | steps | step p99 µs | forward p99 µs | hooks p99 µs | dearest class, p99 µs | tokens /s |",
         "|---|---|---|---|---|---|---|",
         *rows,
     ]

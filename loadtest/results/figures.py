@@ -11,6 +11,8 @@ from loadtest.results.histogram import Histogram
 from loadtest.traffic.scenario import Slo
 
 _HISTOGRAMS = ("ttft_ms", "itl_ms", "stream_itl_p99_ms", "e2e_ms", "late_ms")
+_SAID = 100
+"""Characters of an error that tell it from others."""
 _COUNTS = ("asked", "answered", "failed", "left", "good", "tokens", "validated", "invalid", "truncated")
 
 
@@ -117,7 +119,7 @@ def _count(made: Figures, outcome: Outcome, slo: Slo) -> None:
         return
     if outcome.error or outcome.ended is None:
         made.failed += 1
-        made.errors[outcome.error.partition(":")[0] or "no end"] += 1
+        made.errors[outcome.error[:_SAID] or "no end"] += 1
         return
     made.answered += 1
     e2e_s = outcome.ended - outcome.due

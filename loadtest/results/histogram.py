@@ -42,6 +42,8 @@ class Histogram:
 
     def quantile(self, share: float) -> float:
         """The value that this share of all values does not exceed; NaN where there is none."""
+        if share >= 1 and self.count:
+            return self.largest
         wanted = max(1, math.ceil(share * self.count))
         seen = 0
         for bucket in sorted(self._counts):

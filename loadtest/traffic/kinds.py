@@ -19,6 +19,7 @@ Fields = dict[str, Any]
 COMPLETIONS = "/v1/completions"
 """The API that can show log probabilities of a prompt."""
 _DRAWS = 100_000
+_TOOLS = 8
 _EBNF_WORDS = "root ::= ch+ ([ \\n] ch+)*\nch ::= [0-9a-zA-Z.,!?]"
 _EBNF_AMBIGUOUS = 'root ::= s\ns ::= s s | "a" | "a" s'
 _REGEX = r"([a-z]{1,50} ){1,50}"
@@ -88,9 +89,16 @@ def _schemas_zipf(choice: Choice, chance: random.Random) -> Iterator[Asked]:
 def _tools(choice: Choice, _chance: random.Random) -> Iterator[Asked]:
     tools = [
         {"type": "function", "function": {"name": f"call_{at}", "parameters": schema}}
-        for at, schema in enumerate(schemas.some(choice.folder, choice.count or 8))
+        for at, schema in enumerate(_parameters(choice))
     ]
     yield from itertools.repeat(Asked({"tools": tools, "tool_choice": "required"}))
+
+
+def _parameters(choice: Choice) -> list[Schema]:
+    """Of each tool: short ones, for all of them stand in the prompt."""
+    if choice.folder is not None:
+        return schemas.some(choice.folder, choice.count or _TOOLS)
+    return [schemas.one_word(f"arg_{at}") for at in range(choice.count or _TOOLS)]
 
 
 def _top_logprobs(choice: Choice, _chance: random.Random) -> Iterator[Asked]:

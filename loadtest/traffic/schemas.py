@@ -26,6 +26,11 @@ def small() -> Schema:
     )
 
 
+def one_word(name: str) -> Schema:
+    """One closed property of text."""
+    return _closed({name: {"type": "string"}})
+
+
 def large(number: int, properties: int = 40) -> Schema:
     """About 300 bytes for each property. Another `number` makes a schema that no engine has compiled yet."""
     return _closed(
