@@ -9,6 +9,7 @@ request waits for it.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar, cast
 
 import structlog
@@ -26,6 +27,7 @@ from gateway.oversight import Oversight
 from gateway.routing.admission import AdmissionPolicy, AdmissionQueue
 from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
+from gateway.routing.settings import PoolSettings
 from gateway.tenants.keys import authorization
 from gateway.wire.upstream import Upstream
 
@@ -271,6 +273,10 @@ class Fleet:
                 log.error("replica_name_taken", replica=label, pool=name, taken_by=present.pool)
             elif present is None or not _is_same(present, each, part):
                 joined.add(self._join(self.terms[name], each, self.config))
+        pool = self.pools[name]
+        # The budget and the caps may be a worker's part of what the configuration says.
+        kept = {each: getattr(pool, each) for each in ("step_budget_us", "max_in_flight", "max_structured")}
+        pool.reconfigure(replace(self._settings(name, part), **kept))
         surplus = [replica for replica in self._surplus(self.config) if replica.pool == name]
         await self._await_stand_ins(joined, surplus)
         async for replica in _in_turns(surplus):
@@ -326,7 +332,11 @@ class Fleet:
         terms.credentials = authorization(part.api_key)
         terms.on_trip = part.breaker.on_trip
         terms.quarantine = terms.pool.name == config.quarantine_pool
-        terms.pool.reconfigure(pool_settings(part))
+        terms.pool.reconfigure(self._settings(terms.pool.name, part))
+
+    def _settings(self, name: str, part: PoolConfig) -> PoolSettings:
+        """What a pool is told: its balancer depends on the weights of all members, whoever names them."""
+        return pool_settings(part.model_copy(update={"replicas": [*self._wanted(name).values()]}))
 
     def _let_go(self, pool: Pool) -> None:
         """A pool is gone: who waits for it is sent where the new rules say."""

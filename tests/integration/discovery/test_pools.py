@@ -83,3 +83,20 @@ async def test_many_that_vanish_at_once_are_kept_for_a_while(tmp_path: Path) -> 
         await running.reaches("steplane_discovery_failing", 1, pool="chat")
         await running.replicas_named("a", "b", "c", "d")
         assert (await running.ask(CHAT, PLAIN[CHAT])).status == 200
+
+
+async def test_weights_that_are_found_count(tmp_path: Path) -> None:
+    file = tmp_path / "targets.json"
+    file.write_text("[]")
+    async with site(tmp_path, {"chat": ["a"]}, chat__discover=found_in("targets.json")) as running:
+        heavy = await running.engine("b")
+        pool = running.gateway.router.pools["chat"]
+        before = pool.balancer
+        draft = file.with_suffix(".new")
+        draft.write_text(json.dumps([{"targets": [heavy.url], "labels": {"name": "b", "weight": "3"}}]))
+        draft.rename(file)
+        await running.replicas_named("a", "b")
+
+        assert {each.name: each.weight for each in running.replicas} == {"a": 1, "b": 3}
+        assert before is None
+        assert pool.balancer is not None
