@@ -13,7 +13,7 @@ FAST_PYTHON ?= $(shell for each in /usr/bin/python3.11 /usr/local/bin/python3.11
     $$each -c 'import ensurepip, venv' 2>/dev/null && echo $$each && exit; done; echo $(PYTHON))
 SOURCES := $(shell find gateway replica loadtest config -type f -not -name '*.pyc') pyproject.toml
 
-.PHONY: run test lint format test-engines test-browser test-compiled bench-wire bench-streams soak-wire fuzz-wire bench-hookcost bench-breaker bench-routing soak-breaker bench-reload bench bench-engines bench-recorder wheel clean
+.PHONY: run test lint format test-engines test-browser test-compiled bench-wire bench-streams soak-wire fuzz-wire bench-hookcost bench-breaker bench-routing soak-breaker bench-reload bench bench-engines bench-recorder test-deploy docs docs-reference sizing wheel clean
 
 run: $(VENV)/.run-ready
 	@exec $(BIN)/steplane up
@@ -38,6 +38,22 @@ test-engines: $(VENV)/.dev-ready
 # of docs/img anew.
 test-browser: $(VENV)/.browser-ready
 	$(BIN)/python -m pytest tests/browser
+
+# What people install: wheel, image, chart, site; gateways replaced behind HAProxy, a Redis that fails over (minutes).
+test-deploy: $(VENV)/.deploy-ready
+	$(BIN)/python -m pytest tests/deploy
+
+# The documentation as a site, in .build/site; every link and file in it must be there.
+docs: $(VENV)/.deploy-ready
+	$(BIN)/mkdocs build --strict --quiet --site-dir .build/site
+
+# docs/reference.md from the models of the configuration.
+docs-reference: $(VENV)/.dev-ready
+	$(BIN)/python -m tests.unit.docs.reference
+
+# Three gateways, Redis and twelve simulators as processes: the figures of docs/sizing.md.
+sizing: $(VENV)/.dev-ready
+	$(BIN)/python -m loadtest.sizing $(ARGS)
 
 # CPU per request and per SSE chunk, latency, peak rate and memory beside HAProxy and nginx (Debian packages) and the LLM
 # routers of PyPI (each in a venv of its own, made on first use) in one run: a table, and docs/img/bench-wire.png.
@@ -137,6 +153,10 @@ $(VENV)/.dev-ready: $(VENV)/.run-ready pyproject.toml
 
 $(VENV)/.browser-ready: $(VENV)/.dev-ready
 	$(BIN)/python -m pip install --quiet --group browser
+	@touch $@
+
+$(VENV)/.deploy-ready: $(VENV)/.dev-ready
+	$(BIN)/python -m pip install --quiet --group deploy
 	@touch $@
 
 $(VENV)/.plot-ready: $(VENV)/.dev-ready

@@ -35,8 +35,8 @@ class GatewayProcess:
     def admin(self) -> str:
         return f"http://127.0.0.1:{self.admin_port}"
 
-    async def start(self) -> "GatewayProcess":
-        """Return when it is ready."""
+    async def start(self, *, ready: bool = True) -> "GatewayProcess":
+        """Return when it is ready, or, where its replicas are nobody, when it lives."""
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -47,7 +47,7 @@ class GatewayProcess:
                 stderr=log,
             )
         async with asyncio.timeout(PATIENCE_S):
-            while not await self._ready():
+            while not await self._answers("/readyz" if ready else "/healthz"):
                 assert self.process.returncode is None, self.log.read_text()
                 await asyncio.sleep(0.05)
         return self
@@ -68,9 +68,9 @@ class GatewayProcess:
             await self.process.wait()
         self.process = None
 
-    async def _ready(self) -> bool:
+    async def _answers(self, path: str) -> bool:
         try:
-            async with aiohttp.ClientSession() as session, session.get(f"{self.admin}/readyz") as reply:
+            async with aiohttp.ClientSession() as session, session.get(self.admin + path) as reply:
                 return reply.status == 200
         except aiohttp.ClientConnectionError:
             return False
