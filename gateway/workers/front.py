@@ -7,6 +7,7 @@ ready, its workers, their renewal and its end.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import aiohttp
@@ -20,13 +21,17 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from gateway.control.api.operations import index
-from gateway.control.api.reply import ApiError, json_reply, openai_errors, refuse_pages
+from gateway.control.api.reply import STREAMS, ApiError, end_streams, json_reply, openai_errors, refuse_pages
+from gateway.control.auth import guard
+from gateway.control.dashboard.page import Page, wants_page
 from gateway.workers.documents import merge_pools, merge_running
 from gateway.workers.journal import Journal
 from gateway.workers.merge import Merged
+from gateway.workers.overviews import merge_steps
 from gateway.workers.process import WorkerProcess
 from gateway.workers.samples import collect, metrics
 from gateway.workers.supervisor import NotRenewedError, Supervisor
+from gateway.workers.watching import Watching
 
 _ANSWER_WITHIN_S = 5.0
 _LONGEST_BODY_BYTES = 64 * 1024 * 1024
@@ -58,15 +63,24 @@ class Front:
         self._turn = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._journal = Journal()
+        self._page = Page()
+        self._watching = Watching(self._all_say, self._all_open)
         supervisor.on_retired = self._retired
         supervisor.prepare = self._prepare
 
     async def start(self) -> None:
         """Listen where the configuration says. Raises OSError."""
         app = web.Application(
-            middlewares=[openai_errors(lambda: f"those that GET / lists, and {', '.join(index(workers=True))}")],
+            middlewares=[
+                guard(lambda: self._supervisor.loaded.config.admin),
+                openai_errors(lambda: f"those that GET / lists, and {', '.join(index(workers=True))}"),
+            ],
             client_max_size=_LONGEST_BODY_BYTES,
         )
+        app[STREAMS] = set()
+        app.on_shutdown.append(end_streams)
+        app.add_routes(self._page.routes())
+        app.add_routes(self._watching.routes())
         app.add_routes(
             [
                 web.get("/", self._index),
@@ -79,6 +93,7 @@ class Front:
                 web.get("/api/v1/pools", self._pools),
                 web.get("/api/v1/replicas", self._pools),
                 web.get("/api/v1/quarantine/{key}", self._quarantined),
+                web.get("/api/v1/quarantine/{key}/steps", self._steps),
                 web.route("*", "/{path:.*}", self._forward),
             ]
         )
@@ -92,6 +107,7 @@ class Front:
         """Stop listening."""
         if self._runner is not None:
             await self._runner.cleanup()
+        await self._watching.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -101,6 +117,8 @@ class Front:
     # --- of the supervisor itself
 
     async def _index(self, request: web.Request) -> web.Response:
+        if wants_page(request):
+            return await self._page.page(request)
         documents = await self._documents(request, self._asked())
         known: dict[str, Any] = documents[0] if documents else {"name": "steplane", "endpoints": {}}
         return json_reply(known | {"endpoints": known["endpoints"] | index(workers=True)})
@@ -173,6 +191,9 @@ class Front:
     async def _quarantined(self, request: web.Request) -> web.Response:
         return await self._of_all(request, merge_running)
 
+    async def _steps(self, request: web.Request) -> web.Response:
+        return await self._of_all(request, merge_steps)
+
     async def _of_all(self, request: web.Request, merge: Callable[[Sequence[Any]], Any]) -> web.Response:
         """What all workers answer, put together; if none answers well, what one of them says."""
         workers = self._asked()
@@ -192,6 +213,18 @@ class Front:
         """Tell a new worker what people have changed; what there is no more to change is passed over."""
         for deed in self._journal.deeds:
             await self._say(worker, deed.method, deed.path, deed.body, {"content-type": "application/json"})
+
+    async def _all_say(self, path: str) -> list[Any]:
+        """What those answer to a GET who answer well."""
+        workers = [worker for worker in self._supervisor.current if worker.ready]
+        replies = await asyncio.gather(*(self._say(worker, "GET", path, b"", {}) for worker in workers))
+        good = [reply for reply in replies if reply is not None and reply.status < 300]
+        return [orjson.loads(reply.body) for reply in good if isinstance(reply.body, bytes)]
+
+    def _all_open(self, path: str) -> list[AbstractAsyncContextManager[aiohttp.ClientResponse]]:
+        """The answers of all to a GET that does not end; as long as they say something now and then."""
+        timeout = aiohttp.ClientTimeout(sock_read=_ANSWER_WITHIN_S)
+        return [self._session(worker).get(f"http://worker{path}", timeout=timeout) for worker in self._asked()]
 
     def _asked(self) -> list[WorkerProcess]:
         """The workers that may be asked, another one first each time. Raises ApiError where there are none."""
@@ -226,19 +259,24 @@ class Front:
     async def _say(
         self, worker: WorkerProcess, method: str, path: str, body: bytes, headers: Mapping[str, str]
     ) -> web.Response | None:
+        try:
+            async with self._session(worker).request(
+                method, f"http://worker{path}", data=body, headers=headers
+            ) as reply:
+                kept = {name: value for name, value in reply.headers.items() if name.lower() not in _NOT_PASSED_ON}
+                return web.Response(status=reply.status, body=await reply.read(), headers=kept)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            _log.warning("worker does not answer", slot=worker.slot, pid=worker.pid, why=str(error) or repr(error))
+            return None
+
+    def _session(self, worker: WorkerProcess) -> aiohttp.ClientSession:
         session = self._sessions.get(worker.key)
         if session is None:
             session = self._sessions[worker.key] = aiohttp.ClientSession(
                 connector=aiohttp.UnixConnector(str(worker.admin)),
                 timeout=aiohttp.ClientTimeout(total=_ANSWER_WITHIN_S),
             )
-        try:
-            async with session.request(method, f"http://worker{path}", data=body, headers=headers) as reply:
-                kept = {name: value for name, value in reply.headers.items() if name.lower() not in _NOT_PASSED_ON}
-                return web.Response(status=reply.status, body=await reply.read(), headers=kept)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            _log.warning("worker does not answer", slot=worker.slot, pid=worker.pid, why=str(error) or repr(error))
-            return None
+        return session
 
     def _retired(self, worker: WorkerProcess) -> None:
         if worker.samples is not None:

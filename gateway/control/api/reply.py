@@ -43,12 +43,20 @@ def json_reply(value: object, status: int = 200) -> web.Response:
 
 
 async def event_stream(request: web.Request, events: AsyncGenerator[bytes, None]) -> web.StreamResponse:
-    """Server-sent events until the client leaves or the admin port ends; `events` come ready to be sent."""
+    """Server-sent events until the client leaves or the admin port ends; `events` come ready to be sent.
+
+    What keeps the first one from coming is an answer of its own.
+    """
+    try:
+        first = await anext(events)
+    except BaseException:
+        await events.aclose()
+        raise
     response = web.StreamResponse(
         headers={"content-type": "text/event-stream", "cache-control": "no-store", "x-accel-buffering": "no"}
     )
     await response.prepare(request)
-    sending = asyncio.create_task(_send(response, events))
+    sending = asyncio.create_task(_send(response, first, events))
     streams = request.app[STREAMS]
     streams.add(sending)
     try:
@@ -63,9 +71,10 @@ async def event_stream(request: web.Request, events: AsyncGenerator[bytes, None]
     return response
 
 
-async def _send(response: web.StreamResponse, events: AsyncGenerator[bytes, None]) -> None:
+async def _send(response: web.StreamResponse, first: bytes, events: AsyncGenerator[bytes, None]) -> None:
     with suppress(ConnectionError):
         async with aclosing(events):
+            await response.write(first)
             async for event in events:
                 await response.write(event)
 
