@@ -86,7 +86,9 @@ class CelProgram:
 
 def compile_cel(source: str) -> CelProgram:
     """Compile a condition. Raises ConditionError, which says where in the text the mistake is."""
-    import cel  # brings a command line of its own: only for those who have such a rule
+    # The extension itself, and only for those who have such a rule: the package around it brings a command line, and
+    # xds-protos, which is for `steplane epp`, puts another `cel/__init__.py` over it.
+    from cel import cel
 
     try:
         uses = check(parse(source), TYPES, OPTIONAL)
