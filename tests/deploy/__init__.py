@@ -1,1 +1,1 @@
-"""What people install: the wheel, the image, the chart, the site, and what several gateways survive. `make test-deploy`."""
+"""What people install: wheel, image, chart and site; and what several gateways survive. `make test-deploy`."""

@@ -1,7 +1,6 @@
 """The Helm chart, rendered by Helm's own engine: valid for Kubernetes, and its gateway.yaml for us."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +65,8 @@ def configuration(objects: list[Object]) -> Config:
 
 
 @pytest.fixture(params=CASES)
-def values(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
-    yield CASES[request.param]
+def values(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return CASES[request.param]
 
 
 def test_helm_finds_nothing_to_complain_of() -> None:

@@ -1,4 +1,4 @@
-"""The wheel that `python -m build` makes: installs without a compiler, serves a request, and leaves nothing when it goes."""
+"""The wheel of `python -m build`: installs without a compiler, serves a request, leaves nothing when it goes."""
 
 import json
 import os
@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -68,11 +67,11 @@ class Environment:
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Iterator[Environment]:
+def environment(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Environment:
     environment = Environment(tmp_path_factory.mktemp("environment") / "venv")
     # Wheels alone: a dependency that would have to be compiled fails here.
     environment.pip("install", "--quiet", "--only-binary", ":all:", f"{wheel}[simulator]", **NO_COMPILER)
-    yield environment
+    return environment
 
 
 def test_the_wheel_is_for_every_machine_and_says_what_it_is(wheel: Path, dist: Path) -> None:

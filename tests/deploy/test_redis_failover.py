@@ -15,15 +15,15 @@ MEANWHILE = [f"s1-{number:016x}" for number in range(100, 140)]
 
 async def quarantine(gateway: GatewayProcess, signature: str) -> None:
     body = {"signature": signature, "reason": "over budget", "author": "test", "wait_s": 3600}
-    async with aiohttp.ClientSession() as session:
-        async with session.post(f"{gateway.admin}/api/v1/quarantine", json=body) as reply:
-            assert reply.status in (200, 201), await reply.text()
+    url = f"{gateway.admin}/api/v1/quarantine"
+    async with aiohttp.ClientSession() as session, session.post(url, json=body) as reply:
+        assert reply.status in (200, 201), await reply.text()
 
 
 async def quarantined(gateway: GatewayProcess) -> set[str]:
-    async with aiohttp.ClientSession() as session:
-        async with session.get(f"{gateway.admin}/api/v1/quarantine", params={"limit": "1000"}) as reply:
-            document = await reply.json()
+    url = f"{gateway.admin}/api/v1/quarantine?limit=1000"
+    async with aiohttp.ClientSession() as session, session.get(url) as reply:
+        document = await reply.json()
     return {entry["key"] for entry in document["quarantined"]}
 
 

@@ -1,1 +1,1 @@
-"""The documentation: what it shows as YAML or as a command must be one, and what is made from the code must be current."""
+"""The documentation: its YAML and its commands are real, and what is made from the code is current."""

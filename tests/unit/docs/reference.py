@@ -23,9 +23,9 @@ FILE = Path(__file__).resolve().parents[3] / "docs" / "reference.md"
 _HEAD = """\
 # Every key of the configuration
 
-Made from the code (`make docs-reference`). [configuration.md](configuration.md) says how files are read, `config/gateway.yaml`
-shows the keys in use, `steplane schema` prints the same for editors. Durations (`_s`) are in seconds, sizes (`_bytes`) in
-bytes, step times (`_us`) in microseconds.
+Made from the code (`make docs-reference`). [configuration.md](configuration.md) says how files are read,
+`config/gateway.yaml` shows the keys in use, `steplane schema` prints the same for editors. Durations (`_s`) are in
+seconds, sizes (`_bytes`) in bytes, step times (`_us`) in microseconds.
 """
 
 
