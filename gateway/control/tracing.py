@@ -1,13 +1,15 @@
 """How spans leave the gateway: by OpenTelemetry's batch processor, from a thread of its own.
 
 Knows no request. Imported only where `tracing` is configured, since the SDK costs memory and a tenth of a second. Spans
-are made as records rather than by the SDK's tracer: their ids were told to engines before they ended.
+are made as records rather than by the SDK's tracer: their ids were told to engines before they ended. Sent as JSON,
+which every collector takes: the classes of the binary form are also in xds-protos, in other versions, and can't stand
+beside it.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.exporter.otlp.json.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter

@@ -10,6 +10,7 @@ from gateway.control.part import Part, Seconds
 from gateway.control.validation import custom_error
 
 _PATH = "/v1/traces"
+_NEEDED = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.json.http")
 
 
 class TracingConfig(Part):
@@ -38,7 +39,7 @@ class TracingConfig(Part):
 
     @model_validator(mode="after")
     def _can_be_sent(self) -> "TracingConfig":
-        if find_spec("opentelemetry.sdk") is None or find_spec("opentelemetry.exporter.otlp.proto.http") is None:
+        if not _is_installed():
             raise custom_error("OpenTelemetry's packages for `tracing`", "pip install 'steplane[otel]'")
         return self
 
@@ -48,3 +49,10 @@ class TracingConfig(Part):
         _, _, rest = self.endpoint.partition("://")
         _, _, path = rest.partition("/")
         return self.endpoint if path else self.endpoint.rstrip("/") + _PATH
+
+
+def _is_installed() -> bool:
+    try:
+        return all(find_spec(name) is not None for name in _NEEDED)
+    except ModuleNotFoundError:  # not even what they are in
+        return False
