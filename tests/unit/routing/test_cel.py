@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import cel
 import pytest
+from cel import cel  # as program.py does
 from hypothesis import given
 from hypothesis import strategies as st
 
