@@ -199,20 +199,6 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(browser: Browser, site: Sit
     context.close()
 
 
-def test_the_stream_survives_a_restart_of_the_gateway(page: Page, site: Site, complaints: Complaints) -> None:
-    site.stop()
-    expect(page.locator("#live")).to_contain_text("stale since")
-    expect(page.locator("body")).to_have_attribute("data-stale", "")
-
-    site.start()
-
-    expect(page.locator("#live")).to_have_text("live")
-    expect(page.locator("body")).not_to_have_attribute("data-stale", "")
-    expect(card(page, "interactive").locator("path.forward")).to_have_attribute("d", re.compile("M"))
-    # The browser's own word on requests that nobody answered.
-    complaints[:] = [each for each in complaints if "net::ERR" not in each]
-
-
 def test_pictures_for_the_documentation(browser: Browser, site: Site, images: Path) -> None:
     """Of a busy gateway with something in quarantine. Written by `make test-browser`."""
     site.send(STRUCTURED)
@@ -225,6 +211,20 @@ def test_pictures_for_the_documentation(browser: Browser, site: Site, images: Pa
         page.screenshot(path=images / f"dashboard-{theme}.png", animations="disabled")
         context.close()
     assert httpx.get(site.admin, headers={"accept": "text/html"}).status_code == httpx.codes.OK
+
+
+def test_the_stream_survives_a_restart_of_the_gateway(page: Page, site: Site, complaints: Complaints) -> None:
+    site.stop()
+    expect(page.locator("#live")).to_contain_text("stale since")
+    expect(page.locator("body")).to_have_attribute("data-stale", "")
+
+    site.start()
+
+    expect(page.locator("#live")).to_have_text("live")
+    expect(page.locator("body")).not_to_have_attribute("data-stale", "")
+    expect(card(page, "interactive").locator("path.forward")).to_have_attribute("d", re.compile("M"))
+    # The browser's own word on requests that nobody answered.
+    complaints[:] = [each for each in complaints if "net::ERR" not in each]
 
 
 def answer(page: Page, verb: str) -> None:
