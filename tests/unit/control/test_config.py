@@ -77,7 +77,8 @@ def test_the_example_shows_every_key_with_its_default_unless_it_says_otherwise()
         ("listen: 127.0.0.1:99999", "f.yaml:1:9: listen: expected a port from 0 to 65535, found '127.0.0.1:99999'"),
         (
             "admin: {lissen: 127.0.0.1:1}",
-            "f.yaml:1:9: admin.lissen: expected one of listen, auth, hosts, found an unknown key (did you mean listen?)",
+            "f.yaml:1:9: admin.lissen: expected one of listen, auth, hosts, found an unknown key "
+            "(did you mean listen?)",
         ),
         (
             "admin: {listen: 127.0.0.1:8080}",
