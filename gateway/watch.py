@@ -15,7 +15,6 @@ from gateway.accesslog import AccessLog
 from gateway.control.access import LineWriter
 from gateway.control.config import Config
 from gateway.control.logs import configure_logs, line_renderer
-from gateway.control.logsconfig import AccessConfig
 from gateway.control.tally import Tally
 from gateway.proxy import Finished, Proxy
 from gateway.tenantcount import TenantCount
@@ -49,7 +48,7 @@ class Watch:
         witnesses: list[Finished] = []
         self._proxy.turned_away = None
         access, writer = config.logs.access, None
-        if isinstance(access, AccessConfig):
+        if access is not None:
             writer = LineWriter(sys.stderr, line_renderer(config.logs), structlog.contextvars.get_contextvars())
             log = AccessLog(access, writer.add, random.random, time.time)
             self._proxy.turned_away = log.turned_away

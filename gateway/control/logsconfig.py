@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from gateway.control.part import Part, Seconds
 
@@ -20,6 +20,10 @@ class AccessConfig(Part):
     slow_s: Seconds | None = None
 
 
+def _unless_off(value: object) -> object:
+    return None if value == "off" else value
+
+
 class LogsConfig(Part):
     """What is written to stderr.
 
@@ -30,4 +34,4 @@ class LogsConfig(Part):
 
     format: Literal["auto", "json", "console"] = "auto"
     level: Literal["debug", "info", "warning", "error"] = "info"
-    access: AccessConfig | Literal["off"] = "off"
+    access: Annotated[AccessConfig | None, BeforeValidator(_unless_off)] = None

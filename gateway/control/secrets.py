@@ -17,6 +17,8 @@ HIDDEN = "•••"
 _SECRET_KEY = re.compile(r"(?:^|_)(?:password|passphrase|token|secret|credentials?|api_key|apikey|keys?)$")
 _RULES_HEADERS = "set_headers"
 """What a rule sets for engines may be a key, whatever the header's name."""
+_COLLECTORS_HEADERS = ("tracing", "headers")
+"""What the collector of traces is shown, as well."""
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 
@@ -28,7 +30,7 @@ def shown_value(location: Location, value: object, origins: Mapping[Location, st
         return HIDDEN
     if isinstance(value, str):
         named = [step for step in location if isinstance(step, str)]
-        if _RULES_HEADERS in named:
+        if _RULES_HEADERS in named or tuple(named[:2]) == _COLLECTORS_HEADERS:
             return HIDDEN
         return HIDDEN if named and _SECRET_KEY.search(named[-1]) else _USERINFO.sub(HIDDEN, value)
     if isinstance(value, int | float):
