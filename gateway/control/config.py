@@ -284,6 +284,7 @@ class Config(Part):
     include:       files that are merged into this one, by name or pattern, relative to it; includes.py says how.
     control_paths: what is done with requests that would steer an engine (`/abort_request`, `/flush_cache`, …).
     zone:          where this gateway stands, for `balance: zone_aware`.
+    logs:          what is written to stderr. tracing: where spans of requests are sent; by default nowhere.
     """
 
     include: list[str] = Field(default_factory=list)
