@@ -16,6 +16,7 @@ from gateway.control.dashboard.memory import new_memory
 from gateway.control.decisions import Decisions
 from gateway.control.retryplans import build_plans
 from gateway.control.tally import Tally
+from gateway.dataplane import DataPlane
 from gateway.discoveries import Discoveries
 from gateway.enginereports import EngineReports
 from gateway.feed.abort import Aborts
@@ -49,8 +50,11 @@ _LAST_REQUEST_S = 2.0
 class Gateway:
     """A gateway in front of the replicas of `config`. Lives on the event loop that starts it."""
 
-    def __init__(self, config: Config, seat: Seat | None = None) -> None:
-        """`seat`: its place among others, where it is one of several workers."""
+    def __init__(self, config: Config, seat: Seat | None = None, plane: DataPlane | None = None) -> None:
+        """`seat`: its place among others, where it is one of several workers.
+
+        plane: carries the requests: nothing listens for clients here.
+        """
         self.config = config
         """In force; another one after a reload."""
         self.reloading: Reloading
@@ -60,6 +64,7 @@ class Gateway:
         self.on_end_asked: Callable[[], None] = _nothing
         """Called when somebody asks for the end by the API; to be set before the start."""
         self._seat = seat
+        self._plane = plane
         self.router: Router
         """Of a gateway that was started."""
         self.data_address = ("", 0)
@@ -87,16 +92,16 @@ class Gateway:
             raise
 
     async def _start(self) -> None:
-        config = self.config
+        config = self._fitted(self.config)
         loop = asyncio.get_running_loop()
-        self.reloading = Reloading(config, config.source, self._become)
+        self.reloading = Reloading(self.config, config.source, self._become)
         timeouts = Timeouts(**config.timeouts.model_dump())
         running = RunningRequests()
         policy = config.breaker.policy(config.quarantine_pool)
         books = None if self._seat is None else self._seat.books
         store = build_store(config, loop.time, {SPENT_KIND: SPENT_TTL_S}, books)
         oversight = self._oversight = Oversight(policy, store, running, loop.time)
-        upstreams = Upstreams()
+        upstreams = Upstreams(self._plane)
         senses = Senses(running, oversight, clock=loop.time, reach=upstreams.reach)
         fleet = self._fleet = Fleet(config, oversight, senses, upstreams.connect, upstreams.reach)
         self._discoveries = Discoveries(fleet, loop.time)
@@ -137,7 +142,10 @@ class Gateway:
         self._server = Server(proxy, limits, timeouts, config.forwarding.build())
         server = self._server
         self._server.upstreams = fleet.connections
-        if self._seat is None:
+        if self._plane is not None:
+            self._server.look_after()
+            self.data_address = await self._plane.start(config, self._server.protocol)
+        elif self._seat is None:
             opened = [await self._server.listen(**each.arguments(config.folder)) for each in config.listen]
             self.data_address = opened[0]
         context = AdminContext(
@@ -197,11 +205,15 @@ class Gateway:
 
     async def _become(self, config: Config) -> None:
         assert self._take_over is not None
-        self.router = await self._take_over.apply(config)
+        self.router = await self._take_over.apply(self._fitted(config))
         self.config = config
         if self._discoveries is not None:
             self._discoveries.update(config)
         self.on_reloaded()
+
+    def _fitted(self, config: Config) -> Config:
+        """A configuration as whoever carries the requests can carry it out."""
+        return config if self._plane is None else self._plane.fit(config)
 
     @property
     def draining(self) -> bool:
@@ -236,8 +248,13 @@ class Gateway:
 
     async def drain(self) -> None:
         """Stop accepting and wait until the running requests are done, `drain_s` at most."""
-        if self._server is not None:
+        if self._server is None:
+            return
+        if self._plane is None:
             await self._server.drain()
+        else:
+            timeouts = self.config.timeouts
+            await asyncio.gather(self._server.drain(), self._plane.drain(timeouts.drain_delay_s, timeouts.drain_s))
 
     async def hand_over(self) -> None:
         """As `drain`, while another gateway takes the clients that come to the same sockets."""
@@ -252,6 +269,8 @@ class Gateway:
             await self._discoveries.close()
         if self._recorder is not None:
             await self._recorder.close()
+        if self._plane is not None:
+            await self._plane.close()
         if self._server is not None:
             await self._server.close()
         if self._proxy is not None:

@@ -6,6 +6,7 @@ Owns what replicas share: one TLS context for all that are reached alike.
 from gateway.control.config import Config
 from gateway.feed.reach import UNIX, Reach, Way
 from gateway.routing.replica import Replica
+from gateway.wire.carrier import Carrier
 from gateway.wire.clienttls import ClientTls, TlsOptions
 from gateway.wire.limits import Timeouts
 from gateway.wire.upstream import Upstream
@@ -14,8 +15,10 @@ from gateway.wire.upstream import Upstream
 class Upstreams:
     """Connects replicas. reach: the ways to those that a plain URL does not lead to, for whoever looks at them."""
 
-    def __init__(self) -> None:
+    def __init__(self, carrier: Carrier | None = None) -> None:
+        """carrier: takes the requests of clients to replicas, instead of connections of ours."""
         self.reach = Reach()
+        self._carrier = carrier
         self._tls: dict[TlsOptions, ClientTls] = {}
         self._unusual: dict[str, Upstream] = {}
         """By URL, those whose way is in `reach`."""
@@ -29,7 +32,14 @@ class Upstreams:
         tls = self._tls_of(options) if replica.tls else None
         path = replica.url.removeprefix(UNIX) if replica.url.startswith(UNIX) else ""
         upstream = Upstream(
-            replica.host, replica.port, timeouts, path=path, tls=tls, name=replica.name, policy=pool.policy()
+            replica.host,
+            replica.port,
+            timeouts,
+            path=path,
+            tls=tls,
+            name=replica.name,
+            policy=pool.policy(),
+            carrier=self._carrier,
         )
         if path:
             self._tell(upstream, replica, Way(origin="http://localhost", socket=path))

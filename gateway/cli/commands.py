@@ -61,6 +61,14 @@ def serve(
     run(config, workers)
 
 
+@app.command()
+def epp(config: ConfigFile) -> None:
+    """Answer Envoy, which asks where to send requests and carries them itself (docs/envoy.md)."""
+    from gateway.cli.epp import run
+
+    run(config)
+
+
 @app.command(hidden=True)
 def worker(channel: Annotated[int, typer.Option(help="Descriptor of the channel to the supervisor.")]) -> None:
     """Be one of the processes of `serve --workers N`, which starts them itself."""

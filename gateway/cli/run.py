@@ -15,6 +15,7 @@ from typing import Any
 from gateway.app import Gateway
 from gateway.cli.failure import CliError
 from gateway.control.config import Config
+from gateway.dataplane import DataPlane
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -52,12 +53,12 @@ class Stop:
 
 
 @asynccontextmanager
-async def running(config: Config, stop: Stop, hint: str) -> AsyncIterator[Gateway]:
+async def running(config: Config, stop: Stop, hint: str, plane: DataPlane | None = None) -> AsyncIterator[Gateway]:
     """A gateway that listens; at the end of the block it drains, unless the block failed, and closes.
 
-    Raises CliError, with `hint`, when a port can't be had.
+    plane: carries its requests. Raises CliError, with `hint`, when a port can't be had.
     """
-    gateway = Gateway(config)
+    gateway = Gateway(config, plane=plane)
     gateway.on_end_asked = stop.requested.set
     try:
         await gateway.start()

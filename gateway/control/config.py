@@ -31,6 +31,7 @@ from gateway.control.checks import cross_check
 from gateway.control.classifier import check_classifier
 from gateway.control.discoverconfig import DiscoverConfig
 from gateway.control.document import Document, Location, parse_document
+from gateway.control.eppconfig import EppConfig, check_epp
 from gateway.control.forwardingconfig import ForwardingConfig
 from gateway.control.includes import join_includes, read_with_includes
 from gateway.control.listenconfig import ListenConfig, ListenConfigs, check_listeners
@@ -290,6 +291,7 @@ class Config(Part):
     include: list[str] = Field(default_factory=list)
     listen: ListenConfigs = Field(default_factory=lambda: [ListenConfig(address=Address("127.0.0.1", 8080))])
     forwarding: ForwardingConfig = ForwardingConfig()
+    epp: EppConfig = EppConfig()
     admin: AdminConfig = AdminConfig()
     reload: ReloadConfig = ReloadConfig()
     record_decisions: RecordConfig | None = None
@@ -376,6 +378,7 @@ def check_config(document: Document, folder: Path, source: Path | None = None) -
     errors, warnings = cross_check(config, document)
     warnings += check_admin(config.admin.listen, config.admin.auth, document)
     errors += check_listeners(config.listen, folder, document)
+    errors += check_epp(config.epp, folder, document)
     errors += check_classifier(config, folder, document)
     errors += check_balance(config.pools, config.zone, document)
     errors += check_upstreams(config.pools, folder, document)

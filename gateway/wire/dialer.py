@@ -74,6 +74,12 @@ class Dialer:
         self._last = address
         return address
 
+    async def locate(self) -> Address | None:
+        """Where it would connect first, without doing so; None for a Unix socket. Raises OSError, UnicodeError."""
+        if self.name is None:
+            return self._fixed
+        return interleaved(await self.name.fresh(), self._last)[0]
+
     def doubt(self) -> None:
         """It took too long: see whether the name has moved, for those who come next."""
         if self.name is not None:

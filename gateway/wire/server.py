@@ -115,9 +115,13 @@ class Server:
             raise
         if sock is not None:
             self._by_socket[sock] = self._listeners[-1]
+        self.look_after()
+        return (place[0], place[1]) if isinstance(place, tuple) else (f"unix:{path or place}", 0)
+
+    def look_after(self) -> None:
+        """Begin to keep the times of connections; `listen` does, others need it only for connections of their own."""
         if self._sweep is None:
             self._sweep = self.loop.call_later(self.timeouts.sweep_s, self._on_sweep)
-        return (place[0], place[1]) if isinstance(place, tuple) else (f"unix:{path or place}", 0)
 
     async def _serve(self, listener: socket.socket, certificate: Certificate | None, proxy_protocol: bool) -> None:
         if certificate is not None or proxy_protocol:

@@ -22,6 +22,7 @@ from gateway.wire.responsehead import ResponseHeads
 
 if TYPE_CHECKING:
     from gateway.wire.address import Address, Resolver
+    from gateway.wire.carrier import Carrier
     from gateway.wire.clienttls import ClientTls
     from gateway.wire.exchange import Exchange
     from gateway.wire.limits import Timeouts
@@ -68,14 +69,19 @@ class Upstream:
         name: str | None = None,
         policy: PoolPolicy = _DEFAULT,
         resolver: Resolver | None = None,
+        carrier: Carrier | None = None,
     ) -> None:
-        """path: of a Unix socket, used instead of host and port. resolver: for a host that is a name."""
+        """path: of a Unix socket, used instead of host and port. resolver: for a host that is a name.
+
+        carrier: takes the requests there, instead of sockets of ours.
+        """
         self.host = host
         self.port = port
         self.name = name or path or f"{host}:{port}"
         self.heads = ResponseHeads()
         self._timeouts = timeouts
         self._policy = policy
+        self._carrier = carrier
         self._dialer = Dialer(
             host,
             port,
@@ -365,7 +371,11 @@ class Upstream:
         connect_s = self._timeouts.connect_s
         try:
             async with asyncio.timeout(connect_s):
-                address = await self._dialer.dial(connection)
+                if self._carrier is not None and pending.exchange is not None:
+                    address = await self._dialer.locate()
+                    self._carrier.carry(connection, pending.exchange, address)
+                else:
+                    address = await self._dialer.dial(connection)
         except asyncio.CancelledError:
             connection.abandon()
             raise

@@ -31,7 +31,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = (
     | {module: frozenset(ROOMS) | _ASSEMBLY for module in _ASSEMBLY}
     | {
         "gateway.workers": frozenset(ROOMS) | _ASSEMBLY,
-        "gateway.cli": frozenset(ROOMS) | _ASSEMBLY | {"gateway.workers", "gateway.cli.loadtest"},
+        "gateway.epp": frozenset(ROOMS) | _ASSEMBLY,
+        "gateway.cli": frozenset(ROOMS) | _ASSEMBLY | {"gateway.workers", "gateway.epp", "gateway.cli.loadtest"},
         # Starts the load test, and has nothing else to do with it.
         "gateway.cli.loadtest": frozenset({"gateway.cli", "loadtest"}),
         "gateway": frozenset(),

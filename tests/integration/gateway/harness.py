@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.app import Gateway
 from gateway.control.config import parse_config
+from gateway.dataplane import DataPlane
 from gateway.routing.replica import Replica
 from tests.integration.wire.harness import (
     PATIENCE_S,
@@ -257,12 +258,14 @@ async def house(
     timeouts: Mapping[str, float] | None = None,
     down: tuple[str, ...] = (),
     config: Mapping[str, Any] | None = None,
+    plane: DataPlane | None = None,
 ) -> AsyncIterator[House]:
     """A gateway whose first pool is the default one, with every engine up.
 
     options: further settings of each pool.
     down:    pools whose engines die once they were seen up, which the gateway does not know yet.
     config:  further sections of the configuration.
+    plane:   carries its requests.
     """
     pools = pools or three_pools()
     engines = {engine.name: engine for members in pools.values() for engine in members}
@@ -290,7 +293,7 @@ async def house(
         "models": {"list": "pass"},
         **(config or {}),
     }
-    running = House(Gateway(parse_config(json.dumps(document))), engines)
+    running = House(Gateway(parse_config(json.dumps(document)), plane=plane), engines)
     try:
         await running.gateway.start()
         async with asyncio.timeout(PATIENCE_S):
