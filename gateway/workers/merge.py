@@ -36,6 +36,9 @@ RULES: dict[str, Rule] = {
     "steplane_upstream_idle_limit_seconds": "min",
     "steplane_config_loaded_timestamp_seconds": "min",
     "steplane_config_last_reload_good": "min",
+    "steplane_config_last_reload_timestamp_seconds": "max",
+    "steplane_config_last_reload_duration_seconds": "max",
+    "steplane_discovery_failing": "max",
     "steplane_queue_oldest_seconds": "max",
     "steplane_state_connected": "min",
     "steplane_state_pending_changes": "max",
@@ -60,6 +63,7 @@ class _Sum:
 
     family: Family
     samples: dict[_Key, float] = field(default_factory=dict)
+    exemplars: dict[_Key, tuple[dict[str, str], float, float]] = field(default_factory=dict)
 
 
 class Merged:
@@ -108,10 +112,13 @@ def _add(sums: dict[str, _Sum], family: Family, rule: Rule, beside: int) -> None
     if into is None:
         into = sums[family.name] = _Sum(family)
     samples, put, divisor = into.samples, _PUT[rule], float(beside) if rule == "mean" else 1.0
-    for name, labels, value in family.samples:
+    for at, (name, labels, value) in enumerate(family.samples):
         key = name, tuple(labels.items())
         known = samples.get(key)
         samples[key] = value / divisor if known is None else put(known, value / divisor)
+        exemplar = family.exemplars.get(at)
+        if exemplar is not None and (key not in into.exemplars or into.exemplars[key][2] < exemplar[2]):
+            into.exemplars[key] = exemplar
 
 
 def _family_of(each: _Sum) -> Family:
@@ -119,7 +126,8 @@ def _family_of(each: _Sum) -> Family:
     samples: Iterable[tuple[str, dict[str, str], float]] = (
         (name, dict(labels), value) for (name, labels), value in each.samples.items()
     )
-    return Family(family.name, family.documentation, family.type, list(samples))
+    exemplars = {at: each.exemplars[key] for at, key in enumerate(each.samples) if key in each.exemplars}
+    return Family(family.name, family.documentation, family.type, list(samples), exemplars)
 
 
 def _plus(known: float, value: float) -> float:

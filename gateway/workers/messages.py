@@ -98,12 +98,16 @@ class Demands(msgspec.Struct, tag=True, frozen=True):
 
 
 class Family(msgspec.Struct, array_like=True, frozen=True):
-    """One metric: name, text, type, and its samples, each with name, labels and value."""
+    """One metric: name, text, type, and its samples, each with name, labels and value.
+
+    exemplars: of some of the samples, by their place: labels, value and time of day.
+    """
 
     name: str
     documentation: str
     type: str
     samples: list[tuple[str, dict[str, str], float]]
+    exemplars: dict[int, tuple[dict[str, str], float, float]] = {}
 
 
 class Samples(msgspec.Struct, tag=True, frozen=True):

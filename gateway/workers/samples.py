@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import CollectorRegistry
+from prometheus_client.samples import Exemplar
 
 from gateway.workers.messages import Family
 
@@ -16,6 +17,11 @@ def collect(registry: CollectorRegistry) -> list[Family]:
             metric.documentation,
             metric.type,
             [(sample.name, sample.labels, float(sample.value)) for sample in metric.samples],
+            {
+                at: (dict(sample.exemplar.labels), float(sample.exemplar.value), float(sample.exemplar.timestamp or 0))
+                for at, sample in enumerate(metric.samples)
+                if sample.exemplar is not None
+            },
         )
         for metric in registry.collect()
     ]
@@ -25,6 +31,7 @@ def metrics(families: list[Family]) -> Iterator[Metric]:
     """The reverse, in Prometheus' form."""
     for family in families:
         metric = Metric(family.name, family.documentation, family.type)
-        for name, labels, value in family.samples:
-            metric.add_sample(name, labels, value)
+        for at, (name, labels, value) in enumerate(family.samples):
+            exemplar = Exemplar(*family.exemplars[at]) if at in family.exemplars else None
+            metric.add_sample(name, labels, value, exemplar=exemplar)
         yield metric

@@ -1,13 +1,17 @@
 """One page of metrics made of those of many processes."""
 
+import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.samples import Exemplar
 
-from gateway.workers.merge import Merged
+from gateway.control.admin import REGISTRY, create_admin_app
+from gateway.workers.merge import RULES, Merged
 from gateway.workers.messages import Family
 from gateway.workers.samples import collect, metrics
+from tests.unit.control.admins import running_admin
 
 
 def family(name: str, kind: str, **values: float) -> Family:
@@ -100,3 +104,43 @@ def test_a_page_of_one_process_is_the_same_after_the_merge() -> None:
     again = CollectorRegistry()
     again.register(_Page(*metrics(merged.families())))
     assert generate_latest(again) == generate_latest(registry)
+
+
+def test_of_two_traces_the_newer_one_stands_beside_a_bucket() -> None:
+    merged = Merged()
+    for process, (trace, at) in enumerate([("old", 10.0), ("new", 20.0), ("older", 5.0)], 1):
+        ttft = HistogramMetricFamily("steplane_ttft_seconds", "x", labels=("pool",))
+        exemplar = Exemplar({"trace_id": trace}, 0.07, at)
+        ttft.add_metric(("chat",), [("0.1", 1.0, exemplar), ("+Inf", 2.0)], 0.5)
+        registry = CollectorRegistry()
+        registry.register(_Page(ttft))
+        merged.seen(process, msgspec.msgpack.decode(msgspec.msgpack.encode(collect(registry)), type=list[Family]))
+
+    (metric,) = metrics(merged.families())
+    assert [(each.labels["le"], each.exemplar) for each in metric.samples if each.exemplar is not None] == [
+        ("0.1", Exemplar({"trace_id": "new"}, 0.07, 20.0))
+    ]
+    assert metric.samples[0].value == 3.0
+
+
+ADDED_UP = {
+    "steplane_in_flight_requests",
+    "steplane_step_budget_seconds",
+    "steplane_queue_requests",
+    "steplane_booked_step_seconds",
+    "steplane_structured_requests",
+    "steplane_upstream_connections",
+    "steplane_upstream_waiting_requests",
+    "steplane_client_connections",
+    "process_virtual_memory_bytes",
+    "process_resident_memory_bytes",
+    "process_open_fds",
+}
+"""Gauges of which each worker has a part of its own."""
+
+
+async def test_somebody_has_thought_of_how_each_gauge_is_put_together() -> None:
+    async with running_admin() as admin:
+        gauges = {each.name for each in create_admin_app(admin.context)[REGISTRY].collect() if each.type == "gauge"}
+
+    assert gauges - set(RULES) - ADDED_UP == set()
