@@ -70,14 +70,21 @@ def _cdfs(run: Run, pyplot: Any) -> Any:
     figure, axes = pyplot.subplots(len(names), len(run.phases), figsize=size, squeeze=False, layout="constrained")
     for row, name in zip(axes, names, strict=True):
         for panel, phase in zip(row, run.phases, strict=True):
-            for target in run.targets:
-                histogram = run.figures(target, phase, name).itl_ms
-                if histogram.count:
-                    values, shares = histogram.cdf()
-                    shares = [min(share, 1 - 0.5 / histogram.count) for share in shares]
-                    panel.plot(values, shares, label=target, color=colour(run, target), linewidth=1.4)
+            drawn = {
+                target: histogram
+                for target in run.targets
+                if (histogram := run.figures(target, phase, name).itl_ms).count
+            }
+            if not drawn:
+                panel.set_visible(False)
+                continue
+            for target, histogram in drawn.items():
+                values, shares = histogram.cdf()
+                shares = [min(share, 1 - 0.5 / histogram.count) for share in shares]
+                panel.plot(values, shares, label=target, color=colour(run, target), linewidth=1.4)
             panel.set(xscale="log", yscale="logit", ylim=(0.05, 0.9995), title=f"{name}, {phase}", xlabel="ms")
             panel.set_yticks(_LOGIT_TICKS, [f"{tick:g}" for tick in _LOGIT_TICKS])
+            panel.set_xlim(left=0.8 * min(each.quantile(0.05) for each in drawn.values()))
             panel.minorticks_off()
             panel.grid(alpha=0.3)
     axes[0][0].legend(fontsize=8)
