@@ -62,7 +62,8 @@ def _pools_named(value: object) -> set[str]:
 
 def parts(block: Block) -> dict[str, Any] | None:
     """What a block says, if it is a configuration or parts of one: keys from its top, or one pool's."""
-    loaded = parse_document(str(block), re.sub(r"!file (\S+)", r"\1", block.code), VARIABLES).data
+    code = re.sub(r"!file (\S+)", r"\1", block.code).replace("sha256:…", f"sha256:{'0' * 64}")
+    loaded = parse_document(str(block), code, VARIABLES).data
     if isinstance(loaded, list) and all(isinstance(each, dict) and "name" in each for each in loaded):
         return {"rules": loaded}
     if not isinstance(loaded, dict):
@@ -95,6 +96,9 @@ def test_every_yaml_is_a_configuration(block: Block, tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", COMMANDS, ids=str)
 def test_every_command_is_one(command: Command) -> None:
     found: Any = typer.main.get_command(app)
+    # What stands before a command is done as soon as it is read: completion would be installed here.
+    if command.words and command.words[0] in {name for option in found.params for name in option.opts}:
+        return
     words = list(command.words)
     try:
         context = found.make_context("steplane", words)
