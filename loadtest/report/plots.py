@@ -59,6 +59,8 @@ def _svg(figure: Any) -> str:
 
 
 def _cdfs(run: Run, pyplot: Any) -> Any:
+    from matplotlib.ticker import LogLocator
+
     names = [
         name
         for name in run.classes
@@ -67,8 +69,11 @@ def _cdfs(run: Run, pyplot: Any) -> Any:
     if not names:
         return None
     size = (4.6 * len(run.phases), 2.6 * len(names) + 0.6)
-    figure, axes = pyplot.subplots(len(names), len(run.phases), figsize=size, squeeze=False, layout="constrained")
+    figure, axes = pyplot.subplots(
+        len(names), len(run.phases), figsize=size, squeeze=False, sharex="row", layout="constrained"
+    )
     for row, name in zip(axes, names, strict=True):
+        lows: list[float] = []
         for panel, phase in zip(row, run.phases, strict=True):
             drawn = {
                 target: histogram
@@ -84,9 +89,12 @@ def _cdfs(run: Run, pyplot: Any) -> Any:
                 panel.plot(values, shares, label=target, color=colour(run, target), linewidth=1.4)
             panel.set(xscale="log", yscale="logit", ylim=(0.05, 0.9995), title=f"{name}, {phase}", xlabel="ms")
             panel.set_yticks(_LOGIT_TICKS, [f"{tick:g}" for tick in _LOGIT_TICKS])
-            panel.set_xlim(left=0.8 * min(each.quantile(0.05) for each in drawn.values()))
+            panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
             panel.minorticks_off()
             panel.grid(alpha=0.3)
+            lows += [each.quantile(0.05) for each in drawn.values()]
+        row[0].set_xlim(left=0.8 * min(lows))
     axes[0][0].legend(fontsize=8)
     return figure
 
