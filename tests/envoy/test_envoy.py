@@ -133,3 +133,23 @@ async def test_a_dead_engine_is_envoys_to_report(envoy: Path, mode: str) -> None
         answer = await there.client.post(CHAT, json=PLAIN[CHAT])
         assert answer.status_code == 503
         await until(lambda: there.house.in_flight == 0)
+
+
+async def test_a_stream_of_what_has_tripped_ends_with_an_error(envoy: Path, mode: str) -> None:
+    engine = Held(SSE_HEAD + EVENT, EVENT + EVENT + LAST)
+    pools = {"interactive": [Engine("interactive-0")], "grammar": [Engine("grammar-0", engine)]}
+    async with site(envoy, mode, pools=pools) as there:
+        async with there.client.stream("POST", CHAT, json={**STRUCTURED, "stream": True}) as answer:
+            parts = answer.aiter_raw()
+            await anext(parts)
+            await there.house.bar(STRUCTURED)
+            await until(lambda: bool(there.house.engines["grammar-0"].aborted))
+            engine.finish.set()  # it stops, as engines do that are told to
+            rest = b"".join([part async for part in parts])
+        first, last, _ = rest.split(b"\n\n", 2)
+        assert json.loads(first.removeprefix(b"data: "))["error"]["code"] == "step_budget_exceeded"
+        assert last == b"data: [DONE]"
+        refused = await there.client.post(CHAT, json=STRUCTURED)
+        assert refused.status_code == 429
+        assert refused.json()["error"]["code"] == "quarantined"
+        assert int(refused.headers["retry-after"]) > 0

@@ -193,6 +193,22 @@ class House:
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(f"http://{host}:{port}{path}") as got:
             return got.status, await got.text()
 
+    async def post(self, path: str, body: object) -> Any:
+        """What the admin port answers to a change."""
+        host, port = self.gateway.admin_address
+        timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.post(f"http://{host}:{port}{path}", json=body) as got,
+        ):
+            assert got.status in (200, 201), await got.text()
+            return await got.json()
+
+    async def bar(self, body: object) -> None:
+        """Quarantine by hand what costs like a chat request of that body."""
+        signature = (await self.post("/api/v1/explain", body))["signature"]
+        await self.post("/api/v1/quarantine", {"signature": signature, "author": "sre", "reason": "test"})
+
     async def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric's samples that have these labels."""
         _, text = await self.admin("/metrics")
