@@ -78,7 +78,7 @@ class EventsApi:
         context = self._context
         while True:
             try:
-                context.memory.history.note(round(context.wall(), 2), pool_totals(context))
+                context.memory.history.note(round(context.wall(), 2), await pool_totals(context))
             except Exception:
                 log.exception("history_failed")
             await asyncio.sleep(_EVERY_S)

@@ -102,6 +102,7 @@ class Broadcast:
             if found:
                 changed[section] = found
             self._encoded[section] = now
+            await asyncio.sleep(0)  # the loop carries requests, too
         return changed
 
     def _snapshot(self) -> bytes:

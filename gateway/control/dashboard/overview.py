@@ -53,10 +53,13 @@ class Overview:
         sources = {status.replica: status for status in self._context.senses.status()}
         pools: dict[str, Any] = {}
         replicas: dict[str, Any] = {}
-        for name, pool in list(self._context.router.pools.items()):
-            breakers = {str(each["replica"]): each for each in self._context.breakers[name].snapshot()}
+        context = self._context
+        for name, pool in list(context.router.pools.items()):
+            if name not in context.queues:  # it has gone since the turn before, as replicas may have below
+                continue
+            breakers = {str(each["replica"]): each for each in context.breakers[name].snapshot()}
             for replica in pool.replicas:
-                if replica.name in breakers:
+                if replica.name in breakers and not replica.retired:
                     replicas[replica.name] = self._replica(pool, replica, breakers[replica.name], sources)
                 if len(replicas) % _IN_ONE_TURN == 0:
                     await asyncio.sleep(0)

@@ -1,16 +1,18 @@
 """Reads off a gateway's parts what the history is told each second. Counts nothing itself."""
 
+import asyncio
 from collections import Counter
 
 from gateway.control.context import AdminContext
 from gateway.control.dashboard.history import PoolTotals, StepTotal
-from gateway.routing.pool import Pool
+from gateway.routing.replica import Replica
 
 _SERVER_ERROR = 5
+_IN_ONE_TURN = 100
 
 
-def pool_totals(context: AdminContext) -> dict[str, PoolTotals]:
-    """The totals of all pools."""
+async def pool_totals(context: AdminContext) -> dict[str, PoolTotals]:
+    """The totals of all pools; read in turns, since the loop carries requests, too."""
     requests: Counter[str] = Counter()
     failed: Counter[str] = Counter()
     spills: Counter[str] = Counter()
@@ -25,40 +27,49 @@ def pool_totals(context: AdminContext) -> dict[str, PoolTotals]:
         if outcome == "refused":
             refused[origin] += count
     totals: dict[str, PoolTotals] = {}
-    for name, pool in context.router.pools.items():
-        queue = context.queues[name]
+    for name, pool in list(context.router.pools.items()):
+        queue = context.queues.get(name)
+        if queue is None:  # it has gone since the turn before
+            continue
+        replicas = pool.replicas
+        steps: dict[str, StepTotal] = {}
+        gap_us: float | None = None
+        for at, replica in enumerate(replicas):
+            told = _steps(context, replica)
+            if told is not None:
+                steps[replica.name] = told
+            gap_us = _longer(gap_us, _gap_us(context, replica))
+            if at % _IN_ONE_TURN == _IN_ONE_TURN - 1:
+                await asyncio.sleep(0)
         totals[name] = PoolTotals(
             requests=requests[name],
             failed=failed[name],
             spills=spills[name],
             rejects=refused[name] + queue.full + queue.late + queue.homeless,
             ttft=tuple(context.tally.ttft(name).counts),
-            steps=_steps(context, pool),
-            gap_us=_gap_us(context, pool),
-            in_flight=sum([replica.in_flight for replica in pool.replicas]),
+            steps=steps,
+            gap_us=gap_us,
+            in_flight=sum([replica.in_flight for replica in replicas]),
             waiting=pool.waiting,
-            booked_us=max([replica.booked_us for replica in pool.replicas], default=0.0),
+            booked_us=max([replica.booked_us for replica in replicas], default=0.0),
         )
     return totals
 
 
-def _steps(context: AdminContext, pool: Pool) -> dict[str, StepTotal]:
-    found: dict[str, StepTotal] = {}
-    for replica in pool.replicas:
-        totals = context.steps.get(replica.name)
-        if totals is not None:
-            found[replica.name] = StepTotal(
-                totals.steps, totals.step_s, totals.forward_s, totals.hook_s, totals.longest_s
-            )
-    return found
+def _steps(context: AdminContext, replica: Replica) -> StepTotal | None:
+    totals = context.steps.get(replica.name)
+    if totals is None:
+        return None
+    return StepTotal(totals.steps, totals.step_s, totals.forward_s, totals.hook_s, totals.longest_s)
 
 
-def _gap_us(context: AdminContext, pool: Pool) -> float | None:
-    """The median of the gaps on streams, of the replica where it is longest."""
-    medians: list[float] = []
-    for replica in pool.replicas:
-        itl = context.senses.itl(replica.name)
-        median = itl.median_us() if itl is not None and itl.on else None
-        if median is not None:
-            medians.append(median)
-    return max(medians, default=None)
+def _gap_us(context: AdminContext, replica: Replica) -> float | None:
+    """The median of the gaps on its streams, where it has no step feed."""
+    itl = context.senses.itl(replica.name)
+    return itl.median_us() if itl is not None and itl.on else None
+
+
+def _longer(one: float | None, other: float | None) -> float | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return max(one, other)

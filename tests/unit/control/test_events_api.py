@@ -113,7 +113,7 @@ async def test_totals_are_read_off_the_parts(admin: Admin) -> None:
     tally.quarantined["grammar", "refused"] += 3
     pools["interactive"].book(pools["interactive"].replicas[0], 250.0)
 
-    totals = pool_totals(admin.context)
+    totals = await pool_totals(admin.context)
 
     assert (totals["interactive"].requests, totals["interactive"].spills) == (1, 1)
     assert (totals["grammar"].requests, totals["grammar"].failed, totals["grammar"].rejects) == (1, 1, 3)
