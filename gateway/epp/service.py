@@ -39,8 +39,7 @@ class EndpointPicker:
     def __init__(self) -> None:
         self._server: grpc.aio.Server | None = None
         self._protocol: Callable[[str], Any]
-        # Nothing comes of these; the data plane asks sockets of connections that it does not read whether they live.
-        self._stand_in, self._peer = socket.socketpair()
+        self._stand_ins: tuple[socket.socket, ...] = ()
 
     # --- DataPlane
 
@@ -49,6 +48,8 @@ class EndpointPicker:
 
     async def start(self, config: Config, protocol: Callable[[str], Any]) -> tuple[str, int]:
         self._protocol = protocol
+        # Nothing comes of these; the data plane asks the socket of a client that it does not read whether that lives.
+        self._stand_ins = socket.socketpair()
         largest = config.limits.max_body_bytes + _OVERHEAD_BYTES
         server = grpc.aio.server(
             options=[
@@ -82,15 +83,15 @@ class EndpointPicker:
     async def close(self) -> None:
         if self._server is not None:
             await self._server.stop(None)
-        self._stand_in.close()
-        self._peer.close()
+        for each in self._stand_ins:
+            each.close()
 
     # --- inside
 
     async def _process(self, requests: AsyncIterator[Any], context: Any) -> None:
         """One stream, for as long as Envoy keeps it open."""
         waiting: asyncio.Queue[Any] = asyncio.Queue()
-        stream = Stream(self._protocol, waiting.put_nowait, asyncio.get_running_loop(), self._stand_in)
+        stream = Stream(self._protocol, waiting.put_nowait, asyncio.get_running_loop(), self._stand_ins[0])
         reading = asyncio.create_task(_read(requests, stream, waiting))
         left = True
         try:
