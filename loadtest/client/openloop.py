@@ -4,6 +4,7 @@ Owns the connections to one target and the list of outcomes. Judges nothing.
 """
 
 import asyncio
+import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from loadtest.traffic.plan import Planned
 from loadtest.traffic.scenario import Scenario
 
 _CONNECT_S = 10.0
+_SLOW_BUFFER_BYTES = 2048
 _IDLE_S = 3.0
 """An unused connection is not used again after this; uvicorn closes its own after 5 s."""
 
@@ -92,7 +94,8 @@ class OpenLoop:
     async def _ask(self, outcome: Outcome, clock: Callable[[], float]) -> None:
         traffic = self._scenario.classes[outcome.planned.kind]
         try:
-            connection = await self._connection(clock)
+            slow = traffic.read_bytes_per_s is not None
+            connection = await (self._slow_connection(clock) if slow else self._connection(clock))
         except (OSError, TimeoutError) as error:
             outcome.ended, outcome.error = clock(), f"cannot connect: {error or type(error).__name__}"
             return
@@ -126,4 +129,23 @@ class OpenLoop:
             lambda: Connection(clock), self._host, self._port, ssl=self._tls
         )
         _, connection = await asyncio.wait_for(opening, _CONNECT_S)
+        return connection
+
+    async def _slow_connection(self, clock: Callable[[], float]) -> Connection:
+        """For a slow reader: with a small receive buffer, or the kernel would read for it."""
+        loop = asyncio.get_running_loop()
+        (family, kind, protocol, _, address), *_ = await loop.getaddrinfo(
+            self._host, self._port, type=socket.SOCK_STREAM
+        )
+        made = socket.socket(family, kind, protocol)
+        try:
+            made.setblocking(False)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SLOW_BUFFER_BYTES)
+            await asyncio.wait_for(loop.sock_connect(made, address), _CONNECT_S)
+            name = self._host if self._tls is not None else None
+            opening = loop.create_connection(lambda: Connection(clock), sock=made, ssl=self._tls, server_hostname=name)
+            _, connection = await asyncio.wait_for(opening, _CONNECT_S)
+        except BaseException:
+            made.close()
+            raise
         return connection

@@ -18,6 +18,7 @@ from loadtest.traffic.scenario import Scenario
 TOKEN = b'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
 ROLE = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}\n\n'
 DONE = b"data: [DONE]\n\n"
+HUGE = 2000
 
 
 class Engine:
@@ -67,6 +68,8 @@ class Engine:
             case "large":
                 for _ in range(40):
                     await response.write(TOKEN)
+            case "huge":
+                await response.write(TOKEN * HUGE)
         await response.write(DONE)
 
 
@@ -145,9 +148,11 @@ async def test_what_has_no_end_when_the_slice_has_failed(engine: tuple[Engine, s
 
 
 async def test_a_slow_reader_reads_slowly(engine: tuple[Engine, str]) -> None:
-    bytes_in_all = 40 * len(TOKEN)
-    found = await outcomes(engine[1], scenario("large", read_bytes_per_s=4 * bytes_in_all))
-    assert all(each.tokens == 40 and not each.error for each in found)
+    bytes_in_all = HUGE * len(TOKEN)
+    wanted = scenario("huge", read_bytes_per_s=2 * bytes_in_all).model_copy(update={"rate_per_s": 4.0})
+    found = await outcomes(engine[1], wanted)
+    assert [(each.tokens, each.error) for each in found] == [(HUGE, "")] * 2
+    assert all(each.ended is not None and each.ended - each.sent > 0.25 for each in found)
 
 
 async def test_nobody_listens_there() -> None:
