@@ -77,7 +77,7 @@ class Aborter(Protocol):
 class Sightings(Protocol):
     """Wants to know what requests of barred signatures look like."""
 
-    def seen(self, signature: str, features: Features, path: str, body: bytes) -> None: ...
+    def seen(self, classification: Classification, path: str, body: bytes) -> None: ...
 
 
 class Finished(Protocol):
@@ -358,7 +358,7 @@ class Proxy:
         for _, running in self._running.of_signature(signature):
             if isinstance(running, Attempt):
                 call = running.call
-                sightings.seen(signature, call.features, call.request.path, running.exchange.body)
+                sightings.seen(call.classification, call.request.path, running.exchange.body)
                 return
 
     # --- inside, and what the waiting room and the quarantine ask for (desk.py)
@@ -405,7 +405,7 @@ class Proxy:
         if signature in self._barred or tenant in self._barred_tenants:
             call.verdict = self._verdict_on(signature, tenant, predicted)
             if self.sightings is not None:
-                self.sightings.seen(signature, call.features, door.path, exchange.body)
+                self.sightings.seen(classification, door.path, exchange.body)
         self.route(exchange, call)
 
     def _named(

@@ -219,11 +219,14 @@ class Overview:
     def _offender(self, record: BreakerRecord, entry: CostEntry | None) -> dict[str, Any]:
         document = record_document(record)
         portrait = self._context.memory.portraits.of(record.key)
-        observed = predicted = None
+        observed = predicted_us = predicted_ms = None
         if entry is not None:
             observed = entry.document()
             del observed["last_seen_s"]
-            predicted = entry.predicted
+            if entry.predicted is not None:
+                predicted_us, predicted_ms = round(entry.predicted.step_us, 1), round(entry.predicted.compile_ms, 2)
+        if portrait is not None:
+            predicted_us, predicted_ms = portrait.predicted_us, portrait.predicted_ms
         latest = self._context.memory.namings.of(record.key)[:1] if record.kind is Kind.signature else []
         tenant = document["tenant"] or (latest[0].tenant if latest else None)
         barred = record.state is not State.closed
@@ -244,8 +247,8 @@ class Overview:
             "pool": document["pool"],
             "tenant": tenant,
             "observed": observed,
-            "predicted_us": None if predicted is None else round(predicted.step_us, 1),
-            "predicted_ms": None if predicted is None else round(predicted.compile_ms, 2),
+            "predicted_us": predicted_us,
+            "predicted_ms": predicted_ms,
             "looks": None if portrait is None else asdict(portrait),
         }
 

@@ -7,12 +7,12 @@ then. Keeps no text of a prompt and none of a schema but its title.
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import structlog
 
-from gateway.hookcost import api_of
+from gateway.hookcost import Classification, api_of
 from gateway.hookcost.body import parse
 from gateway.hookcost.explain import explain_in_turns
 from gateway.hookcost.features import Features
@@ -33,11 +33,14 @@ class Portrait:
     """One signature, by the first of its requests that was looked at.
 
     title:   of its schema, "" where it has none. features: those that are not the default.
+    predicted_us, predicted_ms: what its hooks were expected to take of a step, and its grammar to compile.
     place:   the dearest of the grammar: `param`, `pointer`, `mechanism`, `step_us`, `compile_ms`, `advice`; or None.
     """
 
     title: str
     features: Mapping[str, Any]
+    predicted_us: float
+    predicted_ms: float
     place: Mapping[str, Any] | None
 
 
@@ -62,19 +65,23 @@ class Portraits:
         """What is known of a signature."""
         return self._known.get(signature)
 
-    def seen(self, signature: str, features: Features, path: str, body: bytes) -> None:
+    def seen(self, classification: Classification, path: str, body: bytes) -> None:
         """A request of a barred signature is at hand; harmless, and cheap, where it is known already."""
+        signature = classification.signature
         if signature in self._known:
             return
-        self._known[signature] = Portrait("", shown_features(features), None)
+        expected = classification.predicted or classification.cost
+        step_us, compile_ms = round(expected.step_us, 1), round(expected.compile_ms, 2)
+        portrait = Portrait("", shown_features(classification.features), step_us, compile_ms, None)
+        self._known[signature] = portrait
         if len(self._known) > _SIGNATURES:
             self._known.popitem(last=False)
         if self.prices is not None and len(body) <= _LARGEST_BODY_BYTES:
-            task = asyncio.get_running_loop().create_task(self._take(signature, features, path, body, self.prices()))
+            task = asyncio.get_running_loop().create_task(self._take(signature, portrait, path, body, self.prices()))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _take(self, signature: str, features: Features, path: str, body: bytes, prices: Prices) -> None:
+    async def _take(self, signature: str, portrait: Portrait, path: str, body: bytes, prices: Prices) -> None:
         try:
             turns = explain_in_turns(prices.model, path, body, prices.backend, prices.version)
             while True:
@@ -89,7 +96,7 @@ class Portraits:
             log.exception("portrait_failed", signature=signature)
             return
         place = asdict(places[0]) if places else None
-        self._known[signature] = Portrait(title, shown_features(features), place)
+        self._known[signature] = replace(portrait, title=title, place=place)
 
 
 def title_of(path: str, body: bytes) -> str:

@@ -5,18 +5,21 @@ import { byId, h, text } from "./dom.js";
 import { clock, micros, millis, seconds } from "./format.js";
 import { describe } from "./offenders.js";
 
+const SHOWN = 6;
+
 /** Open the dialog for an item of the section `offenders`. */
 export async function showOffender(item) {
   const dialog = byId("offender");
   const rest = h("div", {}, h("p", { class: "dim" }, "loading …"));
-  dialog.replaceChildren(
+  const parts = [
     h("div", { class: "head" }, h("h2", { id: "offender-title" }, item.looks?.title || item.key), h("button", { type: "button", onclick: () => dialog.close() }, "Close")),
-    h("p", { class: "mono dim" }, item.key),
+    item.looks?.title ? h("p", { class: "mono dim" }, item.key) : null,
     h("p", {}, describe(item)),
     item.why ? h("p", {}, h("strong", {}, "Why: "), item.why) : null,
     item.advice ? h("p", {}, h("strong", {}, "What helps: "), item.looks?.place?.advice ?? item.advice) : null,
     rest,
-  );
+  ];
+  dialog.replaceChildren(...parts.filter(Boolean));
   dialog.showModal();
   const key = encodeURIComponent(item.key);
   try {
@@ -24,17 +27,17 @@ export async function showOffender(item) {
       get(`/api/v1/quarantine/${key}?kind=${item.kind}`),
       item.kind === "signature" ? get(`/api/v1/quarantine/${key}/steps`) : { steps: [] },
     ]);
-    rest.replaceChildren(...costs(known), ...running(known), ...history(known), ...steps(named));
+    rest.replaceChildren(...costs(known, item), ...running(known), ...history(known), ...steps(named));
   } catch (error) {
     text(rest.firstElementChild, error.message);
   }
 }
 
-function costs({ observed }) {
+function costs({ observed }, item) {
   if (!observed) return [];
   const kinds = Object.entries(observed.by_kind).sort(([, a], [, b]) => b - a);
   const rows = [
-    ["predicted", observed.predicted ? micros(observed.predicted.step_us) : "–"],
+    ["predicted", micros(item.predicted_us)],
     ["observed, mean", micros(observed.mean_us)],
     ["95 of 100 steps below", micros(observed.p95_us)],
     ["worst step", micros(observed.max_us)],
@@ -81,5 +84,7 @@ function steps({ steps: named }) {
       each.stack ? h("details", {}, h("summary", {}, "Stack of the step thread"), h("pre", { tabindex: 0 }, each.stack.join("\n"))) : null,
     ),
   );
-  return [h("h3", {}, "Last named by a replica"), h("ol", { class: "history" }, lines)];
+  const rest = lines.splice(SHOWN);
+  const more = rest.length ? h("details", {}, h("summary", {}, `${rest.length} more`), h("ol", { class: "history", start: SHOWN + 1 }, rest)) : null;
+  return [h("h3", {}, "Last named by a replica"), h("ol", { class: "history" }, lines), more].filter(Boolean);
 }

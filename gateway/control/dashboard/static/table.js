@@ -20,6 +20,7 @@ export class Table {
     );
     this.empty = h("p", { class: "empty dim" }, empty);
     place.append(h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption }, this.table), this.empty);
+    this.update([]);
   }
 
   update(items) {

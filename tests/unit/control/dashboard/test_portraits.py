@@ -8,7 +8,7 @@ import pytest
 from gateway.control.classifier import build_classifier
 from gateway.control.config import parse_config
 from gateway.control.dashboard.portraits import Portraits, Prices, title_of
-from gateway.hookcost import Classifier
+from gateway.hookcost import Classification, Classifier
 
 SMALLEST = "{default_pool: p, pools: {p: {replicas: ['http://127.0.0.1:1']}}}"
 CHAT = "/v1/chat/completions"
@@ -44,24 +44,25 @@ async def test_a_portrait_has_title_features_and_the_dearest_place_and_nothing_o
     portraits = Portraits()
     portraits.prices = lambda: Prices(classifier.model, "xgrammar", None)
     asked = body(response_format=formatted(SCHEMA), max_tokens=5)
-    features = classifier.classify(CHAT, asked).features
+    classification = classifier.classify(CHAT, asked)
 
-    portraits.seen("s1", features, CHAT, asked)
+    portraits.seen(classification, CHAT, asked)
     await asyncio.gather(*portraits._tasks)
 
-    portrait = portraits.of("s1")
+    portrait = portraits.of(classification.signature)
     assert portrait is not None
     assert (portrait.title, portrait.features["grammar"]) == ("Trip", "json_schema")
+    assert portrait.predicted_us == round(classification.cost.step_us, 1)
     assert portrait.place is not None
     assert portrait.place["pointer"].startswith("/")
     assert b"secret" not in orjson.dumps(portrait)
 
 
 async def test_one_signature_is_looked_at_once_and_the_eldest_are_forgotten() -> None:
-    features = Classifier().classify(CHAT, body()).features
+    plain = Classifier().classify(CHAT, body())
     portraits = Portraits()
     for number in range(600):
-        portraits.seen(f"s{number}", features, CHAT, body())
+        portraits.seen(Classification(plain.features, plain.cost, f"s{number}"), CHAT, body())
 
     assert portraits.of("s0") is None
     assert portraits.of("s599") is not None
