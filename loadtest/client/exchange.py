@@ -1,6 +1,6 @@
 """One HTTP/1.1 connection of the client, over which one request after the other is asked.
 
-The dense part of the load test: it runs for every read of every stream. A read costs about 8 µs, most of it in llhttp.
+The dense part of the load test: it runs for every read of every stream.
 """
 
 import asyncio
@@ -12,8 +12,9 @@ import httptools
 
 from loadtest.client.outcome import Outcome
 
+_BETWEEN = re.compile(rb"\r?\n\r?\n")
 _TEXT = re.compile(rb'"(?:content|reasoning_content|arguments|text)": ?"(?!")')
-_ERROR = re.compile(rb'^(?:event: ?error\n)?data: ?\{"(?:error|object": ?"error)"')
+_ERROR = re.compile(rb'^(?:event: ?error\r?\n)?data: ?\{"(?:error|object": ?"error)"')
 _MESSAGE = re.compile(rb'"message": ?"((?:[^"\\]|\\.){1,80})')
 _MAX_KEPT_BYTES = 4 << 20
 _MOST_SAID_BYTES = 4096
@@ -28,7 +29,7 @@ class Connection(asyncio.Protocol):
         self._parser: httptools.HttpResponseParser | None = None
         self._outcome: Outcome | None = None
         self._on_done: Callable[[], None] | None = None
-        self._events = bytearray()
+        self._events = b""
         self._said = bytearray()
         self._streamed = False
         self._read_at = 0.0
@@ -41,7 +42,7 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         self._parser = httptools.HttpResponseParser(self)
         self._outcome, self._on_done, self._pace = outcome, on_done, pace
-        self._events.clear()
+        self._events = b""
         self._said.clear()
         self._streamed = self.reusable = False
         outcome.sent = self._clock()
@@ -110,12 +111,7 @@ class Connection(asyncio.Protocol):
             if not outcome.arrivals:
                 outcome.arrivals.append(self._read_at)
             return
-        events = self._events
-        events += body
-        if not events.endswith(b"\n\n") and b"\n\n" not in events:
-            return
-        *whole, rest = bytes(events).split(b"\n\n")
-        self._events = bytearray(rest)
+        *whole, self._events = _BETWEEN.split(self._events + body)
         for event in whole:
             if _TEXT.search(event):
                 outcome.tokens += 1

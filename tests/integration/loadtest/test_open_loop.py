@@ -68,6 +68,9 @@ class Engine:
             case "large":
                 for _ in range(40):
                     await response.write(TOKEN)
+            case "carriage-returns":
+                for part in (TOKEN * 3).replace(b"\n", b"\r\n").partition(b"\r"):
+                    await response.write(part)
             case "huge":
                 await response.write(TOKEN * HUGE)
         await response.write(DONE)
@@ -127,6 +130,7 @@ async def test_requests_are_sent_when_they_are_due_whatever_became_of_the_others
         ("cut", "connection closed", 1),
         ("plain", "", 0),
         ("large", "", 40),
+        ("carriage-returns", "", 3),
     ],
 )
 async def test_failures_are_told_apart(engine: tuple[Engine, str], model: str, error: str, tokens: int) -> None:
