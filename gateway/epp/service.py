@@ -18,7 +18,7 @@ from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
 from gateway.control.config import Config
 from gateway.control.eppconfig import EppConfig
 from gateway.epp.fit import fitted
-from gateway.epp.stream import BrokenError, Stream
+from gateway.epp.stream import Stream
 from gateway.epp.transport import MemoryTransport
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ class EndpointPicker:
         try:
             while (message := await waiting.get()) is not None:
                 if isinstance(message, Exception):
+                    reading.cancel()
                     await context.abort(grpc.StatusCode.INTERNAL, str(message))
                 await context.write(message)
             left = False
@@ -110,8 +111,6 @@ async def _read(requests: AsyncIterator[Any], stream: Stream, waiting: asyncio.Q
     try:
         async for message in requests:
             stream.receive(message)
-    except (BrokenError, grpc.RpcError) as error:
-        waiting.put_nowait(error)
     except Exception as error:
         log.exception("stream_failed")
         waiting.put_nowait(RuntimeError(f"the endpoint picker failed, see its log: {error}"))

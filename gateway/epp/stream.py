@@ -58,8 +58,7 @@ class BrokenError(Exception):
 class Stream:
     """See the module.
 
-    send:     takes each message for Envoy in order.
-    over:     Envoy needs to be told nothing more.
+    over: Envoy needs to be told nothing more.
     """
 
     def __init__(
@@ -69,7 +68,12 @@ class Stream:
         loop: asyncio.AbstractEventLoop,
         stand_in: socket.socket,
     ) -> None:
-        """`protocol` makes the protocol of a client at an address. `stand_in`: a socket that stays open."""
+        """What a stream is told, and whom it tells.
+
+        protocol: makes the protocol of a client at an address.
+        send:     takes each message for Envoy, in order; a BrokenError in the place of the last.
+        stand_in: a socket that stays open.
+        """
         self._protocol = protocol
         self._send = send
         self._loop = loop
@@ -105,7 +109,7 @@ class Stream:
     # --- from Envoy
 
     def receive(self, message: Any) -> None:
-        """Envoy's next message. Raises BrokenError."""
+        """Envoy's next message."""
         if self.over:
             return
         kind = message.WhichOneof("request")
