@@ -1,7 +1,15 @@
 """`steplane pools`, `replicas`, `tenants`, `top`, `drain` and `undrain` against a real admin port."""
 
 import asyncio
+import contextlib
+import fcntl
 import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -126,6 +134,26 @@ def test_top_looks_once_where_there_is_no_terminal(ask: Steplane, gateway: Runni
 
     assert rows(text)[BOMB][0] == "open"
     assert text.startswith("Steplane")
+
+
+def test_top_watches_a_terminal_until_q_is_pressed(gateway: Running) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    command = [sys.executable, "-m", "gateway.cli", "top", "--admin", gateway.url, "--every", "0.2"]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, env={**os.environ, "TERM": "xterm"}) as top:
+        os.close(theirs)
+        seen = b""
+        for wanted, key in ((b"q quit", b"p"), (b"paused", b"p"), (b"q quit", b"q")):
+            start = len(seen)
+            while wanted not in seen[start:]:
+                seen += os.read(ours, 65_536)
+            os.write(ours, key)
+        with contextlib.suppress(OSError):  # of a terminal whose last user is gone
+            while os.read(ours, 65_536):
+                pass
+        assert top.wait(timeout=60) == 0
+    os.close(ours)
+    assert b"interactive" in seen
 
 
 def test_a_login_is_shown_from_the_environment(steplane: Steplane, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,6 +126,13 @@ async def test_every_alert_asks_for_what_there_is(known: dict[str, set[str]]) ->
             assert set(re.findall(r"\$labels\.(\w+)", text)) <= labels, alert["alert"]
 
 
+async def test_the_page_of_metrics_names_what_there_is(known: dict[str, set[str]]) -> None:
+    named = set(re.findall(r"`(steplane_\w*[a-z])`", (REPOSITORY / "docs/metrics.md").read_text()))
+    families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in known}
+    # A supervisor's own, and names that stand for several.
+    assert named - families - {"steplane_worker_restarts_total"} == set()
+
+
 def test_every_alert_says_how_bad_it_is_and_what_to_do() -> None:
     headings = {
         re.sub(r"[^a-z0-9 -]", "", line.lstrip("# ").lower()).replace(" ", "-")
