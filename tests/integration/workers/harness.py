@@ -183,6 +183,17 @@ pools:
                 self.log.append(json.loads(line))
 
 
+async def read_event(response: aiohttp.ClientResponse) -> tuple[str, dict[str, Any]]:
+    """The next of the server-sent events: its name and its data."""
+    name = ""
+    async for line in response.content:
+        if line.startswith(b"event: "):
+            name = line.removeprefix(b"event: ").strip().decode()
+        elif line.startswith(b"data: "):
+            return name, json.loads(line.removeprefix(b"data: "))
+    raise AssertionError("the stream has ended")
+
+
 class Load:
     """Clients that ask one request after the other: some on one connection, some on a new one each time, some seldom.
 

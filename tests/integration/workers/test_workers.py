@@ -8,10 +8,11 @@ import os
 import signal
 from collections.abc import AsyncIterator
 
+import aiohttp
 import pytest
 import pytest_asyncio
 
-from tests.integration.workers.harness import Load, Replica, Serving, open_stream, until
+from tests.integration.workers.harness import Load, Replica, Serving, open_stream, read_event, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -50,6 +51,30 @@ async def test_the_admin_port_answers_for_all_of_them(serving: Serving) -> None:
     assert (status, error["error"]["code"]) == (404, "not_found")
     status, error = await serving.post("/api/v1/quarantine", {"signature": "what"})
     assert (status, error["error"]["code"]) == (400, "invalid_body")
+
+
+async def test_the_live_page_shows_all_of_them_as_one_and_the_decisions_of_each(serving: Serving) -> None:
+    async with Load(serving.port) as load, aiohttp.ClientSession(serving.admin) as session:
+        await load.more()
+        async with session.get("/api/v1/events") as response:
+            name, first = await read_event(response)
+            assert name == "snapshot"
+            assert first["gateway"]["about"]["workers"] == 2
+            assert first["pools"]["only"]["budget_us"] == 1000
+            hits = first["rules"]["default"]["hits"]
+            while first.get("rules", {}).get("default", {}).get("hits", 0) <= hits:
+                name, first = await read_event(response)
+                assert name == "change"
+        replicas: set[str] = set()
+        async with session.get("/api/v1/decisions") as response:
+            while not replicas:
+                replicas |= {each["replica"] for each in (await read_event(response))[1]["decisions"]}
+        assert replicas == {"r1"}
+    async with aiohttp.ClientSession(serving.admin) as session:
+        async with session.get("/", headers={"accept": "text/html"}) as page:
+            assert page.content_type == "text/html"
+        async with session.get("/api/v1/pools", headers={"host": "evil.example"}) as refused:
+            assert refused.status == 403
 
 
 async def test_renewals_under_load_cost_no_request_and_no_connection_and_lose_no_count(serving: Serving) -> None:
