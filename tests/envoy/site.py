@@ -12,20 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import yaml
 
 from gateway.epp.service import EndpointPicker
 from tests.integration.gateway.harness import House, house
 from tests.integration.wire.harness import PATIENCE_S
+from tests.unit.docs.pages import blocks
 
-MODES = {
-    "duplex": {
-        "request_header_mode": "SEND",
-        "response_header_mode": "SEND",
-        "request_body_mode": "FULL_DUPLEX_STREAMED",
-        "response_body_mode": "FULL_DUPLEX_STREAMED",
-        "request_trailer_mode": "SEND",
-        "response_trailer_mode": "SEND",
-    },
+MODES: dict[str, dict[str, str]] = {
+    "as documented": {},
     "buffered": {
         "request_header_mode": "SEND",
         "response_header_mode": "SEND",
@@ -33,115 +28,25 @@ MODES = {
         "response_body_mode": "STREAMED",
     },
 }
-_HCM = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
-_HTTP2 = {
-    "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-        "explicit_http_config": {"http2_protocol_options": {}},
-    }
-}
-
-
-def _typed(name: str, **rest: Any) -> dict[str, Any]:
-    return {"@type": f"type.googleapis.com/{name}", **rest}
 
 
 def envoy_config(port: int, admin: int, picker: int, mode: dict[str, str]) -> dict[str, Any]:
-    """As docs/envoy.md has it, with other ports."""
-    ext_proc = _typed(
-        "envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor",
-        grpc_service={"envoy_grpc": {"cluster_name": "steplane"}, "timeout": "600s"},
-        processing_mode=mode,
-        message_timeout="600s",
-        request_attributes=["source.address"],
-        metadata_options={"receiving_namespaces": {"untyped": ["envoy.lb", "steplane"]}},
-    )
-    router = _typed("envoy.extensions.filters.http.router.v3.Router")
-    manager = _typed(
-        _HCM,
-        stat_prefix="clients",
-        use_remote_address=True,
-        access_log=[
-            {
-                "name": "stdout",
-                "typed_config": _typed(
-                    "envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
-                    log_format={
-                        "text_format_source": {
-                            "inline_string": "%RESPONSE_CODE% %RESPONSE_CODE_DETAILS% "
-                            "pool=%DYNAMIC_METADATA(steplane:pool)%\n"
-                        }
-                    },
-                ),
-            }
-        ],
-        route_config={
-            "virtual_hosts": [
-                {
-                    "name": "all",
-                    "domains": ["*"],
-                    "routes": [{"match": {"prefix": "/"}, "route": {"cluster": "replicas", "timeout": "0s"}}],
-                }
-            ]
-        },
-        http_filters=[
-            {"name": "envoy.filters.http.ext_proc", "typed_config": ext_proc},
-            {"name": "envoy.filters.http.router", "typed_config": router},
-        ],
-    )
-    return {
-        "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": admin}}},
-        "static_resources": {
-            "listeners": [
-                {
-                    "name": "clients",
-                    "address": {"socket_address": {"address": "127.0.0.1", "port_value": port}},
-                    "per_connection_buffer_limit_bytes": 67108864,
-                    "filter_chains": [
-                        {
-                            "filters": [
-                                {"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}
-                            ]
-                        }
-                    ],
-                }
-            ],
-            "clusters": [
-                {
-                    "name": "replicas",
-                    "type": "ORIGINAL_DST",
-                    "lb_policy": "CLUSTER_PROVIDED",
-                    "connect_timeout": "2s",
-                    "original_dst_lb_config": {
-                        "use_http_header": True,
-                        "http_header_name": "x-gateway-destination-endpoint",
-                    },
-                },
-                {
-                    "name": "steplane",
-                    "type": "STATIC",
-                    "connect_timeout": "1s",
-                    "typed_extension_protocol_options": _HTTP2,
-                    "load_assignment": {
-                        "cluster_name": "steplane",
-                        "endpoints": [
-                            {
-                                "lb_endpoints": [
-                                    {
-                                        "endpoint": {
-                                            "address": {
-                                                "socket_address": {"address": "127.0.0.1", "port_value": picker}
-                                            }
-                                        }
-                                    }
-                                ]
-                            }
-                        ],
-                    },
-                },
-            ],
-        },
-    }
+    """The configuration of docs/envoy.md with other ports and, if there is one, another mode."""
+    (block,) = [each for each in blocks() if each.page.name == "envoy.md" and each.title == "envoy.yaml"]
+    document: dict[str, Any] = yaml.safe_load(block.code)
+    listener = document["static_resources"]["listeners"][0]
+    manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
+    _, steplane = document["static_resources"]["clusters"]
+    (endpoint,) = steplane["load_assignment"]["endpoints"][0]["lb_endpoints"]
+    listener["address"] = _at(port)
+    endpoint["endpoint"]["address"] = _at(picker)
+    if mode:
+        manager["http_filters"][0]["typed_config"]["processing_mode"] = mode
+    return document | {"admin": {"address": _at(admin)}}
+
+
+def _at(port: int) -> dict[str, Any]:
+    return {"socket_address": {"address": "127.0.0.1", "port_value": port}}
 
 
 class Site:
