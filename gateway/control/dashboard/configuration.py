@@ -1,0 +1,56 @@
+"""How the page is told of the configuration: what is loaded, what the last reload came to, and what the rules take."""
+
+from collections import Counter
+from typing import Any
+
+from gateway.control.context import AdminContext
+from gateway.control.secrets import shown_config
+
+
+def loaded_item(context: AdminContext) -> dict[str, Any]:
+    """Where the configuration came from and since when it is in force."""
+    reloads = context.reloader.reloads
+    last = reloads.last
+    return {
+        "source": None if reloads.source is None else str(reloads.source),
+        "files": len(context.config.files),
+        "loaded_at": round(reloads.loaded_at, 1),
+        "reloads": sum(reloads.outcomes.values()),
+        "warnings": [str(each) for each in context.config.warnings],
+        "last_reload": None
+        if last is None
+        else {
+            "at": round(last.at, 1),
+            "outcome": last.outcome.value,
+            "trigger": last.trigger,
+            "why": None if last.outcome.is_good else last.why,
+            "problems": [str(each) for each in last.problems],
+            "changes": [str(each) for each in last.changes[:20]],
+            "needs_restart": [*last.restart],
+        },
+    }
+
+
+def rule_items(context: AdminContext) -> dict[str, Any]:
+    """In their order; a rule that can't match says why."""
+    hits: Counter[str] = Counter()
+    for (_, name, _, _), count in context.tally.finished_requests().items():
+        hits[name] += count
+    written = context.config.rules
+    dead = {each.key.partition("]")[0]: each.said for each in context.config.warnings}
+    shown: dict[str, Any] = {}
+    for at, rule in enumerate(context.router.rules):
+        if rule.name in shown:  # the last one, which is there without being written, may be written, too
+            continue
+        part = written[at] if at < len(written) and written[at].name == rule.name else None
+        when = None if part is None else shown_config(part.when, context.config.origins, ("rules", at, "when"))
+        to = ", ".join(rule.cheapest) or rule.pool or "refused"
+        shown[rule.name] = {
+            "at": at,
+            "when": when or None,
+            "to": to,
+            "fallbacks": [*rule.fallbacks],
+            "hits": hits[rule.name],
+            "dead": dead.get(f"rules[{at}"),
+        }
+    return shown

@@ -1,0 +1,54 @@
+"""How the page is told of a pool: what it does now, and what its last minute came to."""
+
+from collections import Counter
+from dataclasses import asdict
+from typing import Any
+
+from gateway.control.context import AdminContext
+from gateway.control.dashboard.history import Figures
+from gateway.routing.pool import Pool
+from gateway.routing.settings import Spill
+
+_A_MINUTE = 60.0
+
+
+def pool_item(context: AdminContext, pool: Pool, states: Counter[str]) -> dict[str, Any]:
+    """A pool with its last minute; `states`: of its replicas, how many there are of each."""
+    queue = context.queues[pool.name]
+    snapshot = queue.snapshot()
+    unavailable = pool.when_unavailable
+    figures = context.memory.history.figures(pool.name, pool.step_budget_us)
+    config = context.config.pools.get(pool.name)
+    oldest_s = snapshot["oldest_s"]
+    assert isinstance(oldest_s, float)
+    return {
+        "available": pool.is_available(),
+        "quarantine": pool.name == context.config.quarantine_pool,
+        "spills_to": unavailable.pool if isinstance(unavailable, Spill) else None,
+        "balance": "" if config is None else config.balance.label,
+        "budget_us": pool.step_budget_us,
+        "replicas": len(pool.replicas),
+        "states": states,
+        "in_flight": sum([replica.in_flight for replica in pool.replicas]),
+        "waiting": pool.waiting,
+        "oldest_s": round(oldest_s, 1),
+        "max_wait_s": queue.policy.max_wait_s,
+        "booked": share_of(max([each.booked_us for each in pool.replicas], default=0.0), pool.step_budget_us),
+        **_figures(figures),
+    }
+
+
+def _figures(figures: Figures | None) -> dict[str, Any]:
+    if figures is None:
+        return dict.fromkeys(_FIGURES) | {"per_s": 0.0, "per_minute": 0.0, "failed": 0.0, "spills": 0.0, "rejects": 0.0}
+    return {name: None if value is None else round(value, 4) for name, value in asdict(figures).items()} | {
+        "per_minute": round(figures.per_s * _A_MINUTE)
+    }
+
+
+_FIGURES = tuple(Figures.__dataclass_fields__)
+
+
+def share_of(us: float, budget_us: float | None) -> float | None:
+    """A cost as a share of a budget; None where there is none."""
+    return None if budget_us is None else round(us / budget_us, 3)
