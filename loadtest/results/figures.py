@@ -137,7 +137,7 @@ def _judge(made: Figures, outcome: Outcome) -> None:
     made.validated += 1
     if not outcome.valid:
         made.invalid += 1
-        made.errors[f"invalid: {outcome.why_invalid.partition(':')[0][:60]}"] += 1
+        made.errors[f"invalid: {outcome.why_invalid[:_SAID]}"] += 1
 
 
 def _within(slo: Slo, ttft_ms: float | None, p99_ms: float | None, e2e_s: float) -> bool:
