@@ -53,7 +53,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m loadtest.sizing", description=__doc__)
     parser.add_argument("--gateways", type=int, default=3)
     parser.add_argument("--replicas", type=int, default=12, help="of all pools together")
-    parser.add_argument("--clients", type=int, default=48)
+    parser.add_argument("--clients", type=int, default=48, help="0: nobody asks anything")
     parser.add_argument("--seconds", type=float, default=20, help="of each of the two parts")
     parser.add_argument("--feed", choices=("auto", "off"), default="auto", help="whether gateways read step feeds")
     arguments = parser.parse_args()
@@ -156,18 +156,21 @@ def _print(
     idle = (quiet.gateways_s - before.gateways_s) / quiet_s
     busy = loaded.gateways_s - quiet.gateways_s - idle * loaded_s
     rows = [
-        ("requests, of them failed", f"{asked.requests}, {asked.failed}"),
-        ("chunks", f"{asked.chunks}"),
-        ("a gateway without requests, % of a core for each replica", f"{100 * idle / gateways / replicas:.3f}"),
-        ("a gateway, µs for each request with its chunks", f"{1e6 * busy / max(asked.requests, 1):.0f}"),
-        ("the same for each chunk", f"{1e6 * busy / max(asked.chunks, 1):.1f}"),
+        ("a gateway without requests, % of a core", f"{100 * idle / gateways:.2f}"),
         ("a gateway, MiB", f"{max(memory) / 2**20:.0f}"),
         ("Redis without requests, commands a second", f"{(quiet.commands - before.commands) / quiet_s:.1f}"),
         ("Redis without requests, % of a core", f"{100 * (quiet.redis_s - before.redis_s) / quiet_s:.2f}"),
-        ("Redis under load, commands a second", f"{(loaded.commands - quiet.commands) / loaded_s:.1f}"),
-        ("Redis under load, % of a core", f"{100 * (loaded.redis_s - quiet.redis_s) / loaded_s:.2f}"),
-        ("requests a second", f"{asked.requests / loaded_s:.1f}"),
     ]
+    if asked.requests:
+        rows += [
+            ("requests, of them failed", f"{asked.requests}, {asked.failed}"),
+            ("chunks", f"{asked.chunks}"),
+            ("requests a second", f"{asked.requests / loaded_s:.1f}"),
+            ("a gateway, µs for each request with its chunks", f"{1e6 * busy / asked.requests:.0f}"),
+            ("the same for each chunk", f"{1e6 * busy / max(asked.chunks, 1):.1f}"),
+            ("Redis under load, commands a second", f"{(loaded.commands - quiet.commands) / loaded_s:.1f}"),
+            ("Redis under load, % of a core", f"{100 * (loaded.redis_s - quiet.redis_s) / loaded_s:.2f}"),
+        ]
     print(f"{gateways} gateways, {replicas} replicas\n")
     print("| | |\n|---|---|")
     for what, figure in rows:

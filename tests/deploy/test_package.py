@@ -93,7 +93,6 @@ def test_shells_complete_its_commands(environment: Environment, shell: str) -> N
     assert "_STEPLANE_COMPLETE" in run(environment.folder / "bin" / "steplane", "--show-completion", shell)
 
 
-@pytest.mark.timeout(300)
 def test_up_serves_a_request(environment: Environment, tmp_path: Path) -> None:
     up = subprocess.Popen(
         [environment.folder / "bin" / "steplane", "up", "--port", "0", "--admin-port", "0"],

@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 
 import aiohttp
-import pytest
 
 from tests.deploy.gateways import PATIENCE_S, GatewayProcess
 from tests.integration.state.test_topologies import sentinel
@@ -35,7 +34,6 @@ async def knows(gateway: GatewayProcess, signatures: list[str]) -> None:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.timeout(300)
 async def test_no_tripped_signature_is_lost_when_redis_fails_over(tmp_path: Path) -> None:
     with sentinel(tmp_path) as (url, primary, replica):
         rest = f"""

@@ -111,7 +111,6 @@ async def streams_come_and_go(replica: Replica, over: asyncio.Event) -> None:
         await asyncio.sleep(STREAM_S)
 
 
-@pytest.mark.timeout(600)
 async def test_two_gateways_are_replaced_and_no_request_is_lost(tmp_path: Path, replica: Replica) -> None:
     rest = f"""
 default_pool: only
