@@ -38,4 +38,4 @@ def test_other_yaml_is_at_least_yaml() -> None:
     others = [block for block in blocks() if block.language == "yaml" and block.title]
     assert others
     for block in others:
-        assert yaml.safe_load(block.code), str(block)
+        assert all(yaml.safe_load_all(block.code)), str(block)
