@@ -93,17 +93,15 @@ class EndpointPicker:
         waiting: asyncio.Queue[Any] = asyncio.Queue()
         stream = Stream(self._protocol, waiting.put_nowait, asyncio.get_running_loop(), self._stand_ins[0])
         reading = asyncio.create_task(_read(requests, stream, waiting))
-        left = True
         try:
             while (message := await waiting.get()) is not None:
                 if isinstance(message, Exception):
                     reading.cancel()
                     await context.abort(grpc.StatusCode.INTERNAL, str(message))
                 await context.write(message)
-            left = False
         finally:
             reading.cancel()
-            stream.end(left=left)
+            stream.end()
 
 
 async def _read(requests: AsyncIterator[Any], stream: Stream, waiting: asyncio.Queue[Any]) -> None:

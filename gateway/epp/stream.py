@@ -129,11 +129,12 @@ class Stream:
         except HeadError as error:
             self._refuse(error_reply(400, str(error), "bad_http"))
 
-    def end(self, *, left: bool) -> None:
-        """Envoy has closed the stream. `left`: before its time, as it does when the client has gone."""
+    def end(self) -> None:
+        """Envoy has closed the stream: the response is complete, or its client has gone before."""
         self.over = True
-        if self._answering and not self._framed and not left and self._connection is not None:
-            self._connection.eof_received()  # Envoy does not tell of bodies: this is where it ends
+        if self._answering and not self._framed and self._connection is not None:
+            # Envoy tells of no bodies: this is where they end. It does not say whether before their time.
+            self._connection.eof_received()
         self._leave()
 
     # --- from the data plane

@@ -28,6 +28,8 @@ MODES: dict[str, dict[str, str]] = {
         "response_body_mode": "STREAMED",
     },
 }
+SILENT = {**MODES["buffered"], "response_body_mode": "NONE"}
+"""Envoy tells of no bodies of responses."""
 
 
 def envoy_config(port: int, admin: int, picker: int, mode: dict[str, str]) -> dict[str, Any]:
@@ -63,12 +65,14 @@ class Site:
 
 
 @contextlib.asynccontextmanager
-async def site(program: Path, mode: str, **options: Any) -> AsyncIterator[Site]:
+async def site(program: Path, mode: str | dict[str, str], **options: Any) -> AsyncIterator[Site]:
     """Envoy in that mode before engines; `options` are the house's."""
     port, admin = _free_port(), _free_port()
     config = {"epp": {"listen": "127.0.0.1:0"}, **options.pop("config", {})}
     async with house(plane=EndpointPicker(), config=config, **options) as running:
-        document = envoy_config(port, admin, running.gateway.data_address[1], MODES[mode])
+        document = envoy_config(
+            port, admin, running.gateway.data_address[1], MODES[mode] if isinstance(mode, str) else mode
+        )
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             (folder / "envoy.json").write_text(json.dumps(document))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.envoy.site import MODES, site
+from tests.envoy.site import MODES, SILENT, site
 from tests.integration.gateway.harness import (
     CHAT,
     EVENT,
@@ -22,12 +22,13 @@ from tests.integration.gateway.harness import (
 )
 from tests.integration.wire.harness import PATIENCE_S, until
 
-pytestmark = pytest.mark.parametrize("mode", MODES)
+in_each_mode = pytest.mark.parametrize("mode", MODES)
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
 STRUCTURED = {**PLAIN[CHAT], "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}}
 
 
+@in_each_mode
 @pytest.mark.parametrize(("body", "pool"), [(PLAIN[CHAT], "interactive"), (STRUCTURED, "grammar")])
 async def test_a_request_goes_where_the_rules_send_it(envoy: Path, mode: str, body: object, pool: str) -> None:
     async with site(envoy, mode) as there:
@@ -43,6 +44,7 @@ async def test_a_request_goes_where_the_rules_send_it(envoy: Path, mode: str, bo
         await there.house.reaches("steplane_requests_total", 1, pool=pool)
 
 
+@in_each_mode
 async def test_a_stream_comes_event_by_event(envoy: Path, mode: str) -> None:
     engine = Held(SSE_HEAD + EVENT, EVENT + LAST)
     async with (
@@ -57,6 +59,7 @@ async def test_a_stream_comes_event_by_event(envoy: Path, mode: str) -> None:
         await until(lambda: there.house.in_flight == 0)
 
 
+@in_each_mode
 async def test_who_leaves_a_stream_is_dropped_at_the_engine(envoy: Path, mode: str) -> None:
     engine = Held(SSE_HEAD + EVENT, EVENT + LAST)
     async with site(envoy, mode, pools={"interactive": [Engine("interactive-0", engine)]}) as there:
@@ -66,6 +69,7 @@ async def test_who_leaves_a_stream_is_dropped_at_the_engine(envoy: Path, mode: s
         await until(lambda: bool(there.house.engines["interactive-0"].aborted))
 
 
+@in_each_mode
 async def test_what_the_rules_refuse_never_reaches_an_engine(envoy: Path, mode: str) -> None:
     async with site(envoy, mode) as there:
         answer = await there.client.post("/flush_cache")
@@ -76,6 +80,7 @@ async def test_what_the_rules_refuse_never_reaches_an_engine(envoy: Path, mode: 
         assert not there.house.asked
 
 
+@in_each_mode
 async def test_an_error_of_an_engine_is_passed_on(envoy: Path, mode: str) -> None:
     error = b"HTTP/1.1 500 Internal Server Error\r\ncontent-type: application/json\r\ncontent-length: 4\r\n\r\noops"
     async with site(envoy, mode, pools={"interactive": [Engine("interactive-0", saying(error))]}) as there:
@@ -85,6 +90,7 @@ async def test_an_error_of_an_engine_is_passed_on(envoy: Path, mode: str) -> Non
         await until(lambda: there.house.in_flight == 0)
 
 
+@in_each_mode
 async def test_a_large_body_gets_through(envoy: Path, mode: str) -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "x" * 3_000_000}]}
     async with site(envoy, mode) as there:
@@ -94,6 +100,7 @@ async def test_a_large_body_gets_through(envoy: Path, mode: str) -> None:
         assert json.loads(message.body)["messages"] == body["messages"]
 
 
+@in_each_mode
 async def test_a_body_of_unknown_length_gets_through(envoy: Path, mode: str) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         yield b'{"model": "m", '
@@ -106,6 +113,7 @@ async def test_a_body_of_unknown_length_gets_through(envoy: Path, mode: str) -> 
         assert json.loads(message.body)["model"] == "m"
 
 
+@in_each_mode
 async def test_what_asks_for_no_generation_passes(envoy: Path, mode: str) -> None:
     async with site(envoy, mode) as there:
         assert (await there.client.get("/v1/models")).status_code == 200
@@ -116,6 +124,7 @@ async def test_what_asks_for_no_generation_passes(envoy: Path, mode: str) -> Non
         ]
 
 
+@in_each_mode
 async def test_an_engine_that_is_silent_for_too_long_is_given_up(envoy: Path, mode: str) -> None:
     """An answer of ours comes while Envoy waits for the engine's."""
     engine = Held()
@@ -127,6 +136,7 @@ async def test_an_engine_that_is_silent_for_too_long_is_given_up(envoy: Path, mo
         await asyncio.wait_for(engine.left.wait(), PATIENCE_S)
 
 
+@in_each_mode
 async def test_a_dead_engine_is_envoys_to_report(envoy: Path, mode: str) -> None:
     pools = {"interactive": [Engine("interactive-0")]}
     async with site(envoy, mode, pools=pools, down=("interactive",)) as there:
@@ -135,6 +145,7 @@ async def test_a_dead_engine_is_envoys_to_report(envoy: Path, mode: str) -> None
         await until(lambda: there.house.in_flight == 0)
 
 
+@in_each_mode
 async def test_a_stream_of_what_has_tripped_ends_with_an_error(envoy: Path, mode: str) -> None:
     engine = Held(SSE_HEAD + EVENT, EVENT + EVENT + LAST)
     pools = {"interactive": [Engine("interactive-0")], "grammar": [Engine("grammar-0", engine)]}
@@ -153,3 +164,17 @@ async def test_a_stream_of_what_has_tripped_ends_with_an_error(envoy: Path, mode
         assert refused.status_code == 429
         assert refused.json()["error"]["code"] == "quarantined"
         assert int(refused.headers["retry-after"]) > 0
+
+
+async def test_a_stream_that_envoy_tells_nothing_of_ends_when_it_ends(envoy: Path) -> None:
+    engine = Held(SSE_HEAD + EVENT, EVENT + LAST)
+    async with site(envoy, SILENT, pools={"interactive": [Engine("interactive-0", engine)]}) as there:
+        async with there.client.stream("POST", CHAT, json={**PLAIN[CHAT], "stream": True}) as answer:
+            parts = answer.aiter_raw()
+            await anext(parts)
+            assert there.house.in_flight == 1
+            engine.finish.set()
+            assert [part async for part in parts] == [b'data: {"n":1}\n\n']
+        await there.house.reaches("steplane_requests_total", 1, pool="interactive", status="2xx")
+        assert there.house.in_flight == 0
+        assert not there.house.engines["interactive-0"].aborted

@@ -93,13 +93,17 @@ async def test_trailers_end_a_response() -> None:
         await until(lambda: there.house.in_flight == 0)
 
 
-async def test_an_envoy_that_tells_of_no_bodies_ends_a_response_with_its_stream() -> None:
+@pytest.mark.parametrize("how", ["cancelled", "closed"])
+async def test_an_envoy_that_tells_of_no_bodies_ends_a_response_with_its_stream(how: str) -> None:
     async with picker() as there:
         talk = await asked(there, (BUFFERED, NONE))
         await talk.answered((":status", "200"), JSON)
         assert there.house.in_flight == 1
-        await talk.call.done_writing()
-        await talk.says_nothing()
+        if how == "cancelled":
+            talk.call.cancel()
+        else:
+            await talk.call.done_writing()
+            await talk.says_nothing()
         await there.house.reaches("steplane_requests_total", 1, pool="interactive", status="2xx")
         assert not there.house.engines["interactive-0"].aborted
 
