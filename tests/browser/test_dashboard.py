@@ -114,6 +114,20 @@ def test_a_breaker_trips_before_the_viewers_eyes_and_is_released_by_hand(page: P
     expect(page.locator("#status-line")).not_to_contain_text("quarantined")
 
 
+def test_pictures_for_the_documentation(browser: Browser, site: Site, images: Path) -> None:
+    """Of a busy gateway with something in quarantine. Written by `make test-browser`."""
+    site.send(STRUCTURED)
+    site.send(BOMB)
+    for theme in ("light", "dark"):
+        context = browser.new_context(viewport={"width": 1280, "height": 1120}, color_scheme=theme)  # type: ignore[arg-type]
+        page = context.new_page()
+        page.goto(site.admin)
+        row(page, "Offenders and quarantine", "open").first.wait_for()
+        page.screenshot(path=images / f"dashboard-{theme}.png", animations="disabled")
+        context.close()
+    assert httpx.get(site.admin, headers={"accept": "text/html"}).status_code == httpx.codes.OK
+
+
 def test_a_schema_title_that_would_be_a_program_stays_text(page: Page, site: Site) -> None:
     signature = site.signature(TITLED)
     site.do("/api/v1/quarantine", signature=signature)
@@ -197,20 +211,6 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(browser: Browser, site: Sit
     assert wide <= 360
     assert not complaints
     context.close()
-
-
-def test_pictures_for_the_documentation(browser: Browser, site: Site, images: Path) -> None:
-    """Of a busy gateway with something in quarantine. Written by `make test-browser`."""
-    site.send(STRUCTURED)
-    site.send(BOMB)
-    for theme in ("light", "dark"):
-        context = browser.new_context(viewport={"width": 1280, "height": 1120}, color_scheme=theme)  # type: ignore[arg-type]
-        page = context.new_page()
-        page.goto(site.admin)
-        row(page, "Offenders and quarantine", "open").first.wait_for()
-        page.screenshot(path=images / f"dashboard-{theme}.png", animations="disabled")
-        context.close()
-    assert httpx.get(site.admin, headers={"accept": "text/html"}).status_code == httpx.codes.OK
 
 
 def test_the_stream_survives_a_restart_of_the_gateway(page: Page, site: Site, complaints: Complaints) -> None:
