@@ -8,9 +8,8 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
-from loadtest.breaker.site import feed_port
 from loadtest.headline.fronts import MIXED, OURS, installed_peers
-from loadtest.headline.measure import Fleet, measure, simulators
+from loadtest.headline.measure import Fleet, feed_of, measure, simulators
 from loadtest.headline.outcome import conclude
 from loadtest.live import progress
 from loadtest.results.run import Run
@@ -46,8 +45,7 @@ async def _repeat(scenario: Scenario, names: list[str], out: Path, times: int) -
         with tempfile.TemporaryDirectory(prefix="bench-") as name:
             folder = Path(name)
             async with progress(Console(stderr=True)) as show, simulators(_REPLICAS, folder) as urls:
-                feeds = tuple(f"http://127.0.0.1:{feed_port(int(url.rpartition(':')[2]))}" for url in urls)
-                fleet = Fleet(tuple(urls), feeds, "llguidance")
+                fleet = Fleet(tuple(urls), tuple(map(feed_of, urls)), "llguidance")
                 runs.append(await measure(fleet, names, scenario, folder, out / f"headline-{turn + 1}.json", show))
     return runs
 
