@@ -1,8 +1,14 @@
-"""A handle of uvloop's that a test leaves open fails the run: as a warning, it can't be raised where it is noticed."""
+"""What holds of all tests: none of them changes how others log, and none leaves a handle of uvloop's open.
+
+Such a handle fails the run at its end: as a warning, it can't be raised where it is noticed.
+"""
 
 import warnings
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import structlog
 
 _LEFT_OPEN: list[str] = []
 
@@ -21,3 +27,16 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for line in _LEFT_OPEN:
         terminalreporter.write_line(f"LEFT OPEN {line}")
+
+
+@pytest.fixture(autouse=True)
+def logs_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A command that runs in a test's own process logs to a file that is closed with the test: nobody may keep it."""
+    configure, before = structlog.configure, structlog.get_config()
+
+    def uncached(**options: Any) -> None:
+        configure(**{**options, "cache_logger_on_first_use": False})
+
+    monkeypatch.setattr(structlog, "configure", uncached)
+    yield
+    configure(**before)
