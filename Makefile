@@ -14,7 +14,7 @@ FAST_PYTHON ?= $(shell for each in /usr/bin/python3.11 /usr/local/bin/python3.11
     $$each -c 'import ensurepip, venv' 2>/dev/null && echo $$each && exit; done; echo $(PYTHON))
 SOURCES := $(shell find gateway replica loadtest config -type f -not -name '*.pyc') pyproject.toml
 
-.PHONY: run test lint format test-engines test-envoy test-browser test-compiled bench-wire bench-streams soak-wire fuzz-wire bench-hookcost bench-breaker bench-routing soak-breaker bench-reload bench bench-engines bench-recorder test-deploy docs docs-reference sizing wheel clean
+.PHONY: run test test-faults lint format test-engines test-envoy test-browser test-compiled bench-wire bench-streams soak-wire fuzz-wire bench-hookcost bench-breaker bench-routing soak-breaker bench-reload bench bench-engines bench-recorder test-deploy docs docs-reference sizing wheel clean
 
 run: $(VENV)/.run-ready
 	@exec $(BIN)/steplane up
@@ -30,6 +30,10 @@ lint: $(VENV)/.dev-ready
 format: $(VENV)/.dev-ready
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# Replicas that reset, vanish, die and come back under load, and a cable that loses packets: two minutes.
+test-faults: $(VENV)/.dev-ready
+	$(BIN)/python -m pytest tests/faults
 
 # Real SGLang on CPU behind the gateway; builds its environment on first use (minutes, about 3 GB).
 test-engines: $(VENV)/.dev-ready

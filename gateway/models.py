@@ -27,7 +27,8 @@ def lists_models(method: bytes, path: str) -> bool:
 class Models:
     """See the module.
 
-    merges:          `/v1/models` is answered here, for all pools; else by a replica of the default pool.
+    merges:          `/v1/models` is answered here where replicas serve different models, or models have aliases; else by
+                     a replica of the default pool.
     aliases:         the model's real name by what clients call it.
     refuses_unknown: a model that no replica serves is answered with 404 instead of being sent to one.
     names_matter:    requests need a look at the model that they name.
@@ -57,6 +58,8 @@ class Models:
         """What a request is answered with that asks which models there are; None: a replica is to be asked."""
         if not self.merges or not self.catalogue.models():
             return None
+        if not (self.aliases or self.catalogue.differs):
+            return None  # any replica's own list is that of all
         entries = self._listed()
         if path == _LIST:
             return _json({"object": "list", "data": list(entries.values())})

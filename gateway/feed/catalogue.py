@@ -101,6 +101,12 @@ class Catalogue:
         watches = self._watches.values()
         return bool(watches) and all(watch.models is not None for watch in watches)
 
+    @property
+    def differs(self) -> bool:
+        """Whether the replicas serve different models, as far as they have said."""
+        said = {frozenset(model["id"] for model in watch.models) for watch in self._watches.values() if watch.models}
+        return len(said) > 1
+
     def names(self) -> frozenset[str]:
         """All models that some replica serves."""
         return frozenset(self.models())

@@ -140,7 +140,9 @@ def objects(draw: st.DrawFn) -> str:
 
 @given(
     text=objects(),
-    changes=st.dictionaries(st.sampled_from(["a", "n", "stop", "bc", "new"]), st.none() | st.integers()),
+    changes=st.dictionaries(
+        st.sampled_from(["a", "n", "stop", "bc", "new"]), st.none() | st.integers(-(2**63), 2**64 - 1)
+    ),
 )
 def test_a_changed_object_says_what_it_said_before_but_for_the_changes(
     text: str, changes: dict[str, int | None]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[3]
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def _forbidden() -> str | None:
@@ -25,6 +25,6 @@ def test_a_replica_at_the_end_of_a_bad_cable_loses_nothing_that_could_be_saved(c
     """What must hold of each cable is told in island.py, which runs in the namespace."""
     if reason := _forbidden():
         pytest.skip(reason)
-    words = ["unshare", "-n", sys.executable, "-m", "tests.integration.faults.island", cable]
+    words = ["unshare", "-n", sys.executable, "-m", "tests.faults.island", cable]
     island = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, timeout=100, check=False)
     assert island.returncode == 0, island.stdout[-3000:] + island.stderr[-5000:]

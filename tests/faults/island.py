@@ -1,6 +1,6 @@
 """A gateway between a replica beside it and one at the other end of a bad cable.
 
-Run in a network namespace of its own (`unshare -n python -m tests.integration.faults.island pulled`, or `lossy`):
+Run in a network namespace of its own (`unshare -n python -m tests.faults.island pulled`, or `lossy`):
 nothing of the machine's network is touched. The far replica lives in a further one. Exit status 0: all went as it must.
 """
 
@@ -86,7 +86,7 @@ def joined() -> Iterator[Cable]:
     """The far replica, serving, and the cable to it."""
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     ours, theirs = socket.socketpair()
-    words = [sys.executable, "-m", "tests.integration.faults.island", "far", str(theirs.fileno())]
+    words = [sys.executable, "-m", "tests.faults.island", "far", str(theirs.fileno())]
     far = subprocess.Popen(["unshare", "-n", *words], stdout=subprocess.PIPE, pass_fds=(theirs.fileno(),))
     assert far.stdout is not None
     try:
