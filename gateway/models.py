@@ -27,8 +27,8 @@ def lists_models(method: bytes, path: str) -> bool:
 class Models:
     """See the module.
 
-    merges:          `/v1/models` is answered here where replicas serve different models, or there are aliases; else by a
-                     replica of the default pool.
+    merges:          `/v1/models` is answered here where replicas serve different models, or there are aliases; else
+                     a replica of the default pool answers.
     aliases:         the model's real name by what clients call it.
     refuses_unknown: a model that no replica serves is answered with 404 instead of being sent to one.
     names_matter:    requests need a look at the model that they name.
