@@ -5,7 +5,6 @@ does not answer.
 """
 
 import asyncio
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,7 +13,8 @@ import aiohttp
 import structlog
 
 from gateway.feed.reach import Reach
-from gateway.feed.session import ReplicaSession, open_session, read_at_most
+from gateway.feed.servedmodel import model_cards
+from gateway.feed.session import ReplicaSession, open_session, read_document
 
 _PATH = "/v1/models"
 _TIMEOUT = aiohttp.ClientTimeout(total=5.0)
@@ -149,9 +149,12 @@ class Catalogue:
             async with self._session.get(watch.replica.url + _PATH, timeout=_TIMEOUT) as response:
                 if response.status not in (200, 404):
                     raise ValueError(f"answered {response.status}")
-                body = await read_at_most(response, _MOST_BYTES)
-                # An engine without such a list serves what it serves: nobody can be told.
-                models = _models_in(body) if response.status == 200 else ()
+                cards = model_cards(await read_document(response, _MOST_BYTES))
+                if response.status == 404:
+                    cards = []  # it serves what it serves: nobody can be told
+                if cards is None:
+                    raise ValueError(f"no list `data` in {_MOST_BYTES} bytes")
+                models = tuple(cards[:_MOST_MODELS])
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             if watch.models is None:
                 watch.due_s = self._clock() + _AGAIN_S
@@ -160,15 +163,3 @@ class Catalogue:
         if models != watch.models:
             watch.models = models
             self.changed()
-
-
-def _models_in(body: bytes | None) -> tuple[dict[str, Any], ...]:
-    """The entries of a list of models. Raises ValueError for anything else, None too: it was too long."""
-    if body is None:
-        raise ValueError(f"{_PATH} is longer than {_MOST_BYTES} bytes")
-    document = json.loads(body)
-    entries = document.get("data") if isinstance(document, dict) else None
-    if not isinstance(entries, list):
-        raise ValueError(f"{_PATH} has no list `data`")
-    named = [each for each in entries if isinstance(each, dict) and isinstance(each.get("id"), str)]
-    return tuple(named[:_MOST_MODELS])

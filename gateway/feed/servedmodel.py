@@ -7,9 +7,8 @@ import asyncio
 from typing import Any
 
 import aiohttp
-import orjson
 
-from gateway.feed.session import ReplicaSession
+from gateway.feed.session import ReplicaSession, read_document
 
 _LONGEST_BYTES = 1 << 20
 
@@ -17,9 +16,9 @@ _LONGEST_BYTES = 1 << 20
 async def served_models(session: ReplicaSession, url: str, timeout_s: float) -> tuple[str, ...] | None:
     """The names, adapters among them; None where the replica doesn't say. Raises nothing."""
     models = await _document(session, f"{url}/v1/models", timeout_s)
-    listed = models.get("data") if models is not None else None
-    if isinstance(listed, list):
-        return tuple([each["id"] for each in listed if isinstance(each, dict) and isinstance(each.get("id"), str)])
+    cards = model_cards(models)
+    if cards is not None:
+        return tuple([card["id"] for card in cards])
     info = await _document(session, f"{url}/server_info", timeout_s)
     if info is None:
         return None
@@ -27,17 +26,17 @@ async def served_models(session: ReplicaSession, url: str, timeout_s: float) -> 
     return tuple(names) or None
 
 
+def model_cards(document: dict[str, Any] | None) -> list[dict[str, Any]] | None:
+    """The models, each with a name, in an answer of `/v1/models`; None where it has no list of them."""
+    listed = document.get("data") if document is not None else None
+    if not isinstance(listed, list):
+        return None
+    return [each for each in listed if isinstance(each, dict) and isinstance(each.get("id"), str)]
+
+
 async def _document(session: ReplicaSession, url: str, timeout_s: float) -> dict[str, Any] | None:
     try:
         async with asyncio.timeout(timeout_s), session.get(url, allow_redirects=False) as response:
-            if response.status != 200:
-                return None
-            body = bytearray()
-            async for chunk in response.content.iter_any():
-                body += chunk
-                if len(body) > _LONGEST_BYTES:
-                    return None
-            document = orjson.loads(body)
+            return await read_document(response, _LONGEST_BYTES)
     except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
         return None
-    return document if isinstance(document, dict) else None

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
-import orjson
 
-from gateway.feed.session import ReplicaSession, read_at_most
+from gateway.feed.servedmodel import model_cards
+from gateway.feed.session import ReplicaSession, read_document
 
 _MOST_BYTES = 4 << 20
 
@@ -42,9 +42,7 @@ async def ask_facts(session: ReplicaSession, url: str, engine: str, timeout_s: f
 
 def read_facts(info: dict[str, Any], models: dict[str, Any]) -> ServerFacts:
     """The facts in an answer of `/server_info` and one of `/v1/models`; either may be empty."""
-    listed = models.get("data")
-    cards = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-    names = {each["id"]: each.get("parent") for each in cards if isinstance(each.get("id"), str)}
+    names = {card["id"]: card.get("parent") for card in model_cards(models) or ()}
     served = {name for name, parent in names.items() if parent is None}
     served.update(_text(info.get("served_model_name")))
     adapters = {name for name, parent in names.items() if parent is not None}
@@ -77,6 +75,4 @@ def _adapters(paths: object) -> list[str]:
 
 async def _document(session: ReplicaSession, url: str) -> dict[str, Any] | None:
     async with session.get(url, allow_redirects=False) as response:
-        body = await read_at_most(response, _MOST_BYTES) if response.status == 200 else None
-    document = None if body is None else orjson.loads(body)
-    return document if isinstance(document, dict) else None
+        return await read_document(response, _MOST_BYTES)

@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import aiohttp
+import orjson
 
 from gateway.feed.reach import Reach, Way
 
@@ -88,3 +89,13 @@ async def read_at_most(response: aiohttp.ClientResponse, most_bytes: int) -> byt
         if len(body) > most_bytes:
             return None
     return bytes(body)
+
+
+async def read_document(response: aiohttp.ClientResponse, most_bytes: int) -> dict[str, Any] | None:
+    """The JSON object in a good answer; None for another status, another value, and what is longer than that.
+
+    Raises ValueError for what is no JSON.
+    """
+    body = await read_at_most(response, most_bytes) if response.status == 200 else None
+    document = None if body is None else orjson.loads(body)
+    return document if isinstance(document, dict) else None

@@ -97,7 +97,13 @@ async def test_what_was_said_last_is_kept_while_a_replica_says_nothing_of_use() 
     engine = Engine("one", ["a"])
     async with asking(engine, refresh_s=0.05) as catalogue:
         await until(lambda: catalogue.complete)
-        for engine.status, engine.text in ((500, None), (200, "no JSON"), (200, '{"data": 7}'), (200, "[" * 2_000_000)):
+        for engine.status, engine.text in (
+            (500, None),
+            (200, "no JSON"),
+            (200, '{"data": 7}'),
+            (200, "[" * 2_000_000),
+            (200, "[" * 100_000),
+        ):
             before = engine.asked
             await until(lambda before=before: engine.asked >= before + 2)  # type: ignore[misc]
             assert catalogue.names() == {"a"}
