@@ -90,7 +90,7 @@ def _decided(exchange: Exchange, call: Call, attempt: Attempt | None, now_s: flo
     cost = classification.cost
     pool = None if decision is None else decision.pool
     line: dict[str, Any] = {
-        "tenant": _text(call.tenant or call.request.tenant),
+        "tenant": _text(call.request.tenant),
         "api": features.api.value,
         "model": None if features.model is None else _text(features.model),
         "stream": features.stream,

@@ -90,8 +90,8 @@ class Fleet:
         self._removed: set[str] = set()
         """Names that people have drained or removed: that holds as long as somebody names them."""
         self._watching = False
+        self._name_from(config)
         for name, part in config.pools.items():
-            self._named["file"][name] = {each.label: each for each in part.replicas}
             terms = self._open(name, config)
             self._take_in(terms)
             for each in part.replicas:
@@ -257,17 +257,17 @@ class Fleet:
     def _surplus(self, config: Config) -> list[Replica]:
         """Who should leave: not wanted, or followed by another of its name."""
         wanted = {name: self._wanted(name) for name in config.pools}
-        return [
-            replica
-            for replica in self.links
-            if self._replicas.get(replica.name) is not replica or replica.name not in wanted.get(replica.pool, {})
-        ]
+        return [replica for replica in self.links if self._is_surplus(replica, wanted.get(replica.pool, {}))]
+
+    def _is_surplus(self, replica: Replica, wanted: Mapping[str, ReplicaConfig]) -> bool:
+        return self._replicas.get(replica.name) is not replica or replica.name not in wanted
 
     async def _even_out(self, name: str) -> None:
         """Let those join and leave a pool who should."""
         part = self.config.pools[name]
         joined: set[Replica] = set()
-        async for label, each in _in_turns(list(self._wanted(name).items())):
+        wanted = self._wanted(name)
+        async for label, each in _in_turns(list(wanted.items())):
             present = self._replicas.get(label)
             if present is not None and present.pool != name:
                 log.error("replica_name_taken", replica=label, pool=name, taken_by=present.pool)
@@ -277,7 +277,7 @@ class Fleet:
         # The budget and the caps may be a worker's part of what the configuration says.
         kept = {each: getattr(pool, each) for each in ("step_budget_us", "max_in_flight", "max_structured")}
         pool.reconfigure(replace(self._settings(name, part), **kept))
-        surplus = [replica for replica in self._surplus(self.config) if replica.pool == name]
+        surplus = [each for each in self.links if each.pool == name and self._is_surplus(each, wanted)]
         await self._await_stand_ins(joined, surplus)
         async for replica in _in_turns(surplus):
             self._leave(replica)
@@ -311,10 +311,9 @@ class Fleet:
         breaker = ReplicaBreaker(name, (), ejection, clock=self._clock, notify=changed, is_up=is_up)
         pool.on_trial = lambda replica: breaker.trial_began(replica.name)
         queue = AdmissionQueue(pool, _admission(part), clock=self._clock, call_at=self._loop.call_at)
-        on_open, on_trip = part.breaker.on_open, part.breaker.on_trip
-        quarantine = name == config.quarantine_pool
-        terms = Terms(pool, queue, breaker, part.hard_limit, on_open, on_trip, quarantine)
-        terms.credentials = authorization(part.api_key)
+        breaks = part.breaker
+        terms = Terms(pool, queue, breaker, part.hard_limit, breaks.on_open, breaks.on_trip, quarantine=False)
+        _set_terms(terms, part, config)
         return terms
 
     def _take_in(self, terms: Terms) -> None:
@@ -327,11 +326,7 @@ class Fleet:
     def _reconfigure(self, terms: Terms, part: PoolConfig, config: Config) -> None:
         terms.queue.policy = _admission(part)
         terms.breaker.reconfigure(part.ejection.policy())
-        terms.hard_limit_us = part.hard_limit
-        terms.on_open = part.breaker.on_open
-        terms.credentials = authorization(part.api_key)
-        terms.on_trip = part.breaker.on_trip
-        terms.quarantine = terms.pool.name == config.quarantine_pool
+        _set_terms(terms, part, config)
         terms.pool.reconfigure(self._settings(terms.pool.name, part))
 
     def _settings(self, name: str, part: PoolConfig) -> PoolSettings:
@@ -411,6 +406,14 @@ class Fleet:
 
     def _last_read_at(self, target: object) -> float:
         return self.links[cast(Replica, target)].last_read_at
+
+
+def _set_terms(terms: Terms, part: PoolConfig, config: Config) -> None:
+    terms.hard_limit_us = part.hard_limit
+    terms.on_open = part.breaker.on_open
+    terms.on_trip = part.breaker.on_trip
+    terms.quarantine = terms.pool.name == config.quarantine_pool
+    terms.credentials = authorization(part.api_key)
 
 
 def _is_same(replica: Replica, wanted: ReplicaConfig, part: PoolConfig) -> bool:

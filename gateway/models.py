@@ -56,7 +56,7 @@ class Models:
 
     def answer(self, path: str) -> Reply | None:
         """What a request is answered with that asks which models there are; None: a replica is to be asked."""
-        if not self.merges or not self.catalogue.models():
+        if not self.merges or not self._listed():
             return None
         if not (self.aliases or self.catalogue.differs):
             return None  # any replica's own list is that of all

@@ -247,7 +247,7 @@ class Proxy:
             if self.tracer is not None:
                 self.tracer.began(exchange, call)
             if self.gate is not None:
-                call.tenant = tenant_of(exchange.head, door, self._tenants)
+                call.tenant = tenant
                 if not self._admitted(exchange, call, self.gate):
                     return
             if door.lists_models and self.models is not None:

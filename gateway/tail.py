@@ -32,7 +32,7 @@ def _document(exchange: Exchange, call: Call, attempt: Attempt | None, now_s: fl
     return {
         "at": round(time.time(), 3),
         "request_id": exchange.request_id.decode("latin-1"),
-        "tenant": call.tenant or call.request.tenant,
+        "tenant": call.request.tenant,
         "path": call.request.path[:80],
         "pool": "" if pool is None else pool.name,
         "rule": "" if decision is None else decision.rule,

@@ -17,7 +17,7 @@ class TenantCount:
 
     def finished(self, exchange: Exchange, call: Call, attempt: Attempt | None, now_s: float) -> None:  # noqa: ARG002
         """A request is over."""
-        counts = self._counts.get(call.tenant or call.request.tenant)
+        counts = self._counts.get(call.request.tenant)
         if counts is None:
             counts = self._counts[""]
         counts[exchange.status // 100] += 1

@@ -230,7 +230,7 @@ def _request(exchange: Exchange) -> dict[str, Any]:
 def _decision(call: Call) -> dict[str, Any]:
     decision, classification = call.decision, call.classification
     found: dict[str, Any] = {
-        "steplane.tenant": (call.tenant or call.request.tenant)[:_LONGEST],
+        "steplane.tenant": call.request.tenant[:_LONGEST],
         "steplane.signature": classification.signature,
         "steplane.step_us": classification.cost.step_us,
         "steplane.compile_ms": classification.cost.compile_ms,

@@ -17,6 +17,10 @@ app = typer.Typer(
 ConfigFile = Annotated[Path, typer.Option("--config", "-c", metavar="FILE", help="Configuration (YAML).")]
 Port = Annotated[int, typer.Option(min=0, max=65535, metavar="PORT", help="Port for clients; 0: any free one.")]
 AdminPort = Annotated[int, typer.Option(min=0, max=65535, metavar="PORT", help="Port for health, metrics and the API.")]
+Admin = Annotated[
+    str, typer.Option("--admin", metavar="URL", envvar="STEPLANE_ADMIN", help="Admin port of the gateway.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print what the API answers.")]
 
 
 def _show_version(wanted: bool) -> None:
@@ -162,14 +166,10 @@ def calibrate(
 
 
 Replica = Annotated[str, typer.Argument(metavar="REPLICA", help="Its name, as `x-steplane-replica` has it.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print what the API answers.")]
-RunningAdmin = Annotated[
-    str, typer.Option("--admin", metavar="URL", envvar="STEPLANE_ADMIN", help="Admin port of the gateway.")
-]
 
 
 @app.command()
-def drain(replica: Replica, admin: RunningAdmin = DEFAULT_ADMIN, as_json: AsJson = False) -> None:
+def drain(replica: Replica, admin: Admin = DEFAULT_ADMIN, as_json: Json = False) -> None:
     """Have a running gateway send nothing new to a replica; what runs there is finished."""
     from gateway.cli.drain import drain as run
 
@@ -177,7 +177,7 @@ def drain(replica: Replica, admin: RunningAdmin = DEFAULT_ADMIN, as_json: AsJson
 
 
 @app.command()
-def undrain(replica: Replica, admin: RunningAdmin = DEFAULT_ADMIN, as_json: AsJson = False) -> None:
+def undrain(replica: Replica, admin: Admin = DEFAULT_ADMIN, as_json: Json = False) -> None:
     """Have a running gateway send requests to a replica again."""
     from gateway.cli.drain import undrain as run
 
@@ -185,7 +185,7 @@ def undrain(replica: Replica, admin: RunningAdmin = DEFAULT_ADMIN, as_json: AsJs
 
 
 @app.command()
-def pools(admin: RunningAdmin = DEFAULT_ADMIN, as_json: AsJson = False) -> None:
+def pools(admin: Admin = DEFAULT_ADMIN, as_json: Json = False) -> None:
     """Show the pools of a running gateway: replicas that are up, what runs and waits, the step budget."""
     from gateway.cli.pools import show
 
@@ -194,9 +194,9 @@ def pools(admin: RunningAdmin = DEFAULT_ADMIN, as_json: AsJson = False) -> None:
 
 @app.command()
 def replicas(
-    admin: RunningAdmin = DEFAULT_ADMIN,
+    admin: Admin = DEFAULT_ADMIN,
     pool: Annotated[str | None, typer.Option("--pool", metavar="NAME", help="Only those of this pool.")] = None,
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Show the replicas of a running gateway: their state and why, what runs, and how their steps are known."""
     from gateway.cli.replicas import show
@@ -205,7 +205,7 @@ def replicas(
 
 
 @app.command()
-def tenants(admin: RunningAdmin = DEFAULT_ADMIN, as_json: AsJson = False) -> None:
+def tenants(admin: Admin = DEFAULT_ADMIN, as_json: Json = False) -> None:
     """Show the tenants of a running gateway: their rights, and what is left of their limits."""
     from gateway.cli.tenants import show
 
@@ -214,10 +214,10 @@ def tenants(admin: RunningAdmin = DEFAULT_ADMIN, as_json: AsJson = False) -> Non
 
 @app.command()
 def top(
-    admin: RunningAdmin = DEFAULT_ADMIN,
+    admin: Admin = DEFAULT_ADMIN,
     every: Annotated[float, typer.Option(min=0.2, max=60, metavar="S", help="Seconds between two looks.")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Watch a running gateway live: is anything wrong, pools, replicas, offenders. q ends, p pauses."""
     from gateway.cli.top import run
@@ -248,10 +248,6 @@ quarantine_app = typer.Typer(
 )
 app.add_typer(quarantine_app, name="quarantine")
 
-Admin = Annotated[
-    str, typer.Option("--admin", metavar="URL", envvar="STEPLANE_ADMIN", help="Admin port of the gateway.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print what the API answers.")]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="A cost signature (s1-…), or a tenant's name.")]
 OfTenant = Annotated[bool, typer.Option("--tenant", help="KEY is a tenant's name.")]
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; goes into the audit log.")]

@@ -99,19 +99,9 @@ def _least_limit(pool: PoolConfig) -> float | None:
 
 def build_pool(name: str, config: PoolConfig, replicas: Iterable[Replica] = ()) -> Pool:
     """A pool with these replicas."""
-    settings = pool_settings(config)
-    return Pool(
-        name,
-        tuple(replicas),
-        settings.step_budget_us,
-        settings.when_unavailable,
-        max_in_flight=settings.max_in_flight,
-        max_structured=settings.max_structured,
-        balance=settings.balance,
-        capabilities=settings.capabilities,
-        backend=settings.backend,
-        spells_schemas=settings.spells_schemas,
-    )
+    pool = Pool(name, tuple(replicas))
+    pool.reconfigure(pool_settings(config))
+    return pool
 
 
 def pool_settings(config: PoolConfig) -> PoolSettings:

@@ -18,6 +18,7 @@ from gateway.hookcost.costbook import CostBook
 from gateway.hookcost.edits import BodyEdits
 from gateway.hookcost.explain import CostExplanation
 from gateway.hookcost.explain import explain_in_turns as explain_cost_in_turns
+from gateway.hookcost.turns import at_once
 from gateway.routing.explanation import RuleVerdict, explain_rules
 from gateway.routing.head import PaperHead
 from gateway.routing.request import RouteRequest
@@ -77,13 +78,7 @@ def explain(router: Router, classifier: Classifier, hookcost: HookCostConfig, as
     why:            one sentence.
     rules:          every rule looked at, with what each condition wanted and saw.
     """
-    turns = explain_in_turns(router, classifier, hookcost, asked)
-    while True:
-        try:
-            next(turns)
-        except StopIteration as done:
-            explanation: Explanation = done.value
-            return explanation
+    return at_once(explain_in_turns(router, classifier, hookcost, asked))
 
 
 def explain_in_turns(

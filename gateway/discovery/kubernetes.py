@@ -72,9 +72,7 @@ class Kubernetes:
                     await self._follow(client, found, failed, pause)
             except _GoneError:
                 failed("the API server has forgotten where we were: everything is listed again")
-            except _FAILURES as error:
-                failed(_said(error))
-            except Exception as error:  # of the client's configuration, which has errors of its own
+            except Exception as error:  # the client's configuration has errors of its own
                 failed(_said(error))
             await asyncio.sleep(pause.next_s())
 
@@ -206,4 +204,3 @@ def _said(error: Exception) -> str:
 
 
 _DROPPED = (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionResetError)
-_FAILURES = (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError)

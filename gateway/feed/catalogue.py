@@ -130,7 +130,7 @@ class Catalogue:
             if watch is None or watch.replica is not replica:
                 watch = _Watch(replica, now_s)
             self._watches[replica.name] = watch
-        if known.keys() - self._watches.keys():
+        if any(self._watches.get(name) is not watch for name, watch in known.items()):
             self.changed()
 
     async def _ask_on(self) -> None:

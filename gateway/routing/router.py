@@ -6,7 +6,7 @@ pool's part; why a rule matched is explanation.py.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gateway.routing.actions import Actions
 from gateway.routing.capabilities import Lack
@@ -60,14 +60,12 @@ class _Route:
 
     rivals: so many of the first pools compete, and the one with the cheapest grammar backend goes first.
     choosy: the request has to be looked at: there are rivals, or pools that can't take everything.
-    lacks:  the answers to what none of the pools can take; filled as they are needed.
     """
 
     stages: tuple[tuple[Pool, Decision], ...]
     rejected: Decision
     rivals: int = 0
     choosy: bool = False
-    lacks: dict[Lack, Decision] = field(default_factory=dict)
 
 
 class Router:
@@ -76,7 +74,7 @@ class Router:
     Raises ValueError where a rule, a spill or the default names a pool that does not exist, or spills form a cycle.
     """
 
-    __slots__ = ("_first_match", "_incapable", "_quarantine", "_quarantined", "_routes", "knows", "pools", "rules")
+    __slots__ = ("_first_match", "_lacks", "_quarantine", "_quarantined", "_routes", "knows", "pools", "rules")
 
     def __init__(
         self,
@@ -94,8 +92,8 @@ class Router:
         self.knows = knows
         self._quarantine = None if quarantine is None else pools[quarantine]
         self._quarantined: dict[Decision, tuple[Decision, Decision]] = {}
-        self._incapable: dict[tuple[Lack, str], Decision] = {}
-        """What quarantine can't take, by the rule that it came by."""
+        self._lacks: dict[tuple[Lack, str], Decision] = {}
+        """The answers to what no pool of a rule, or not quarantine, can take; filled as they are needed."""
         self.rules = (*rules, Rule(DEFAULT_RULE, default_pool))
         self._routes = tuple(_route(rule, pools) for rule in self.rules)
         self._first_match = compile_matcher(self.rules, knows)
@@ -104,7 +102,7 @@ class Router:
         """The decision for one request: first matching rule, first pool of its chain with an available replica."""
         route = self._routes[self._first_match(request)]
         if route.choosy:
-            return _chosen(route, request)
+            return self._chosen(route, request)
         for pool, decision in route.stages:
             if pool.is_available():
                 return decision
@@ -114,7 +112,7 @@ class Router:
         """The decision for a request that the rule of this number takes; for explanations, which look for it."""
         route = self._routes[rule]
         if route.choosy:
-            return _chosen(route, request)
+            return self._chosen(route, request)
         return next((decision for pool, decision in route.stages if pool.is_available()), route.rejected)
 
     def has_quarantine(self) -> bool:
@@ -129,7 +127,7 @@ class Router:
         if pool.capabilities is not None:
             lack = pool.capabilities.lack(request.classification)
             if lack is not None:
-                return self._incapable.setdefault((lack, decision.rule), _lacking(lack, decision.rule))
+                return self._lacking(lack, decision.rule)
         both = self._quarantined.get(decision)
         if both is None:
             origin = decision.pool.name
@@ -138,6 +136,36 @@ class Router:
             rejected = Decision(None, decision.rule, rejection=_rejection((pool,)), quarantined_from=origin)
             both = self._quarantined[decision] = (taken, rejected)
         return both[0] if pool.is_available() else both[1]
+
+    def _chosen(self, route: _Route, request: RouteRequest) -> Decision:
+        """The decision where it hangs on the request which pool may take it, and which of several goes first."""
+        classification = request.classification
+        stages = route.stages
+        if route.rivals:
+            decisions = dict(stages)
+            rivals = cheapest_first([pool for pool, _ in stages[: route.rivals]], classification)
+            stages = (*[(pool, decisions[pool]) for pool in rivals], *stages[route.rivals :])
+        lack: Lack | None = None
+        able = False
+        for pool, decision in stages:
+            capabilities = pool.capabilities
+            lacking = None if capabilities is None else capabilities.lack(classification)
+            if lacking is not None:
+                lack = lack or lacking
+            elif pool.is_available():
+                return decision
+            else:
+                able = True
+        if able or lack is None:
+            return route.rejected
+        return self._lacking(lack, route.rejected.rule)
+
+    def _lacking(self, lack: Lack, rule: str) -> Decision:
+        known = self._lacks.get((lack, rule))
+        if known is None:
+            rejection = Rejection(lack.status, lack.code, lack.message, 0, lack.param)
+            known = self._lacks[lack, rule] = Decision(None, rule, rejection=rejection)
+        return known
 
 
 def _route(rule: Rule, pools: Mapping[str, Pool]) -> _Route:
@@ -161,38 +189,6 @@ def _route(rule: Rule, pools: Mapping[str, Pool]) -> _Route:
         rivals=len(rule.cheapest),
         choosy=bool(rule.cheapest) or any(pool.capabilities is not None for pool in chain),
     )
-
-
-def _chosen(route: _Route, request: RouteRequest) -> Decision:
-    """The decision of a route where it hangs on the request which pool may take it, and which of several goes first."""
-    classification = request.classification
-    stages = route.stages
-    if route.rivals:
-        decisions = dict(stages)
-        rivals = cheapest_first([pool for pool, _ in stages[: route.rivals]], classification)
-        stages = (*[(pool, decisions[pool]) for pool in rivals], *stages[route.rivals :])
-    lack: Lack | None = None
-    able = False
-    for pool, decision in stages:
-        capabilities = pool.capabilities
-        lacking = None if capabilities is None else capabilities.lack(classification)
-        if lacking is not None:
-            lack = lack or lacking
-        elif pool.is_available():
-            return decision
-        else:
-            able = True
-    if able or lack is None:
-        return route.rejected
-    known = route.lacks.get(lack)
-    if known is None:
-        known = route.lacks[lack] = _lacking(lack, route.rejected.rule)
-    return known
-
-
-def _lacking(lack: Lack, rule: str) -> Decision:
-    rejection = Rejection(lack.status, lack.code, lack.message, 0, lack.param)
-    return Decision(None, rule, rejection=rejection)
 
 
 def _chain(name: str, fallbacks: tuple[str, ...], pools: Mapping[str, Pool]) -> tuple[Pool, ...]:

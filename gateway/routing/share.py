@@ -23,11 +23,10 @@ class Share:
     sticky:  reads what a request is sticky by; None, or None read: by turns.
     """
 
-    __slots__ = ("_at", "_limit", "_name", "_sticky", "percent")
+    __slots__ = ("_at", "_limit", "_name", "_sticky")
 
     def __init__(self, name: str, percent: float, sticky: Callable[[RouteRequest], str | None] | None = None) -> None:
         self._name = name.encode()
-        self.percent = percent
         self._limit = round(percent / 100.0 * _WHOLE)
         self._sticky = sticky
         self._at = 0

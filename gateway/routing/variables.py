@@ -6,7 +6,7 @@ Owns the vocabulary alone; how a value in the YAML becomes a test is conditions.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from gateway.hookcost.features import Api, Grammar
 from gateway.hookcost.prompt import BYTES_PER_TOKEN
@@ -65,10 +65,17 @@ def _choices(words: type[Api] | type[Grammar]) -> dict[str, tuple[str, ...]]:
 
 
 def _header(name: str) -> Variable:
-    about = f"the header {name.lower()}"
-    return Variable(f"headers.{name.lower()}", Kind.text, "{0}(request.head)", about, constants=(header_reader(name),))
+    return _header_of(name.lower())
 
 
+# One for each name: what a rule has read of a head is remembered for the others that ask for the same.
+@lru_cache(maxsize=256)
+def _header_of(name: str) -> Variable:
+    about = f"the header {name}"
+    return Variable(f"headers.{name}", Kind.text, "{0}(request.head)", about, constants=(header_reader(name),))
+
+
+@lru_cache(maxsize=256)
 def _parameter(name: str) -> Variable:
     about = f"the parameter {name} of the query"
     return Variable(f"query.{name}", Kind.text, "{0}(request.head)", about, constants=(query_reader(name),))

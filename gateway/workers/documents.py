@@ -56,10 +56,11 @@ def _merged(name: str, values: Sequence[Any]) -> Any:
     if isinstance(first, dict):
         return {key: _merged(key, [value[key] for value in values if key in value]) for key in first}
     if isinstance(first, list) and all(isinstance(each, dict) and "name" in each for each in first):
-        return [
-            _merged(name, [other for value in values for other in value if other["name"] == each["name"]])
-            for each in first
-        ]
+        by_name: dict[str, list[Any]] = {}
+        for value in values:
+            for each in value:
+                by_name.setdefault(each["name"], []).append(each)
+        return [_merged(name, by_name[each["name"]]) for each in first]
     put = _PUT.get(name)
     return first if put is None or first is None else put([value for value in values if value is not None])
 

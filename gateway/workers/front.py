@@ -218,8 +218,7 @@ class Front:
         """What those answer to a GET who answer well."""
         workers = [worker for worker in self._supervisor.current if worker.ready]
         replies = await asyncio.gather(*(self._say(worker, "GET", path, b"", {}) for worker in workers))
-        good = [reply for reply in replies if reply is not None and reply.status < 300]
-        return [orjson.loads(reply.body) for reply in good if isinstance(reply.body, bytes)]
+        return _read(replies)
 
     def _all_open(self, path: str) -> list[AbstractAsyncContextManager[aiohttp.ClientResponse]]:
         """The answers of all to a GET that does not end; as long as they say something now and then."""
@@ -240,8 +239,7 @@ class Front:
     ) -> list[Any]:
         """What those answer who answer well."""
         replies = await asyncio.gather(*(self._ask(worker, request, b"") for worker in workers))
-        good = [reply for reply in replies if reply is not None and (any_status or reply.status < 300)]
-        return [orjson.loads(reply.body) for reply in good if isinstance(reply.body, bytes)]
+        return _read(replies, any_status=any_status)
 
     async def _passed_on(self, request: web.Request, workers: Sequence[WorkerProcess]) -> web.Response:
         """The answer of the first, or of the first that says no."""
@@ -327,3 +325,9 @@ def _worker_document(worker: WorkerProcess, now_s: float) -> dict[str, Any]:
         "runs_s": round(now_s - worker.began_s, 3),
         "budget": {pool: round(part, 4) for pool, part in worker.granted.items()},
     }
+
+
+def _read(replies: Iterable[web.Response | None], *, any_status: bool = False) -> list[Any]:
+    """What is in the good answers, or in all."""
+    good = [reply for reply in replies if reply is not None and (any_status or reply.status < 300)]
+    return [orjson.loads(reply.body) for reply in good if isinstance(reply.body, bytes)]

@@ -24,10 +24,7 @@ def merge_overviews(documents: Sequence[dict[str, Any]]) -> dict[str, dict[str, 
         "replicas": {name: _replica(parts) for name, parts in _by_key(documents, "replicas")},
         "offenders": {key: parts[0] for key, parts in _by_key(documents, "offenders")},
         "configuration": first["configuration"],
-        "rules": {
-            name: parts[0] | {"hits": sum(part["hits"] for part in parts)}
-            for name, parts in _by_key(documents, "rules")
-        },
+        "rules": {name: _rule(parts) for name, parts in _by_key(documents, "rules")},
     }
 
 

@@ -1,6 +1,5 @@
 """`/api/v1/costs`: the cost book, what was observed of each cost signature beside what is predicted."""
 
-import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +8,7 @@ from aiohttp import web
 from gateway.breaker.record import Kind, State
 from gateway.control.api.reply import ApiError, count_of, instant, json_reply
 from gateway.control.context import AdminContext
+from gateway.control.inturns import in_turns
 from gateway.hookcost.costbook import CostEntry
 
 _TOP = 20
@@ -28,16 +28,9 @@ class CostsApi:
     async def top(self, request: web.Request) -> web.Response:
         """The dearest by mean step."""
         count = count_of(request, "top", _TOP, _MOST)
-        turns = self.context.book.top_in_turns(count)
-        while True:
-            try:
-                next(turns)
-            except StopIteration as done:
-                found: list[CostEntry] = done.value
-                costs = [cost_document(self.context, entry) for entry in found]
-                return json_reply({"costs": costs, "signatures": len(self.context.book)})
-            # The loop carries requests, too.
-            await asyncio.sleep(0)
+        found = await in_turns(self.context.book.top_in_turns(count))
+        costs = [cost_document(self.context, entry) for entry in found]
+        return json_reply({"costs": costs, "signatures": len(self.context.book)})
 
     async def show(self, request: web.Request) -> web.Response:
         """One signature."""

@@ -1,6 +1,5 @@
 """`/api/v1/explain`: what would be decided for a body, and why, with all that this gateway has learned."""
 
-import asyncio
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -8,6 +7,7 @@ from aiohttp import web
 from gateway.control.api.reply import ApiError, json_reply
 from gateway.control.context import AdminContext
 from gateway.control.explain import Asked, Experience, explain_in_turns
+from gateway.control.inturns import in_turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,7 @@ class ExplainApi:
         context = self.context
         experience = Experience(context.config, context.trust, context.book)
         turns = explain_in_turns(context.router, context.classifier, context.config.hookcost, asked, experience)
-        while True:
-            try:
-                next(turns)
-            except StopIteration as done:
-                return json_reply(done.value)
-            # The loop carries requests, too.
-            await asyncio.sleep(0)
+        return json_reply(await in_turns(turns))
 
 
 def _header(line: str) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 from gateway.breaker.record import BreakerRecord, Kind, State
 from gateway.control.api.record import record_document
 from gateway.control.context import AdminContext
+from gateway.control.inturns import in_turns
 from gateway.hookcost.costbook import CostEntry
 
 _LISTED = 200
@@ -34,14 +35,7 @@ class Offenders:
         now_s = context.clock()
         if now_s - self._top_at_s >= _TOP_EVERY_S:
             self._top_at_s = now_s
-            turns = context.book.top_in_turns(_TOP)
-            while True:
-                try:
-                    next(turns)
-                except StopIteration as done:
-                    self._top = done.value
-                    break
-                await asyncio.sleep(0)
+            self._top = await in_turns(context.book.top_in_turns(_TOP))
         for entry in self._top:
             key = f"{Kind.signature.value}/{entry.signature}"
             if key not in shown:

@@ -5,7 +5,7 @@ is sent. Reads the parts of the gateway; owns the words of the page and no state
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,13 +39,19 @@ class Overview:
         pools: dict[str, Any] = {}
         replicas: dict[str, Any] = {}
         context = self._context
+        errors: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        for (_, name, kind), count in context.tally.upstream_errors.items():
+            errors[name][kind] = count
         for name, pool in list(context.router.pools.items()):
             if name not in context.queues:  # it has gone since the turn before, as replicas may have below
                 continue
             breakers = {str(each["replica"]): each for each in context.breakers[name].snapshot()}
             for replica in pool.replicas:
                 if replica.name in breakers and not replica.retired:
-                    replicas[replica.name] = self._replicas.item(pool, replica, breakers[replica.name], sources)
+                    label = replica.name
+                    replicas[label] = self._replicas.item(
+                        pool, replica, breakers[label], sources.get(label), errors.get(label, {})
+                    )
                 if len(replicas) % _IN_ONE_TURN == 0:
                     await asyncio.sleep(0)
             states = Counter(replicas[each.name]["state"] for each in pool.replicas if each.name in replicas)

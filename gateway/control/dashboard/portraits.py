@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 
+from gateway.control.inturns import in_turns
 from gateway.hookcost import Classification, api_of
 from gateway.hookcost.body import parse
 from gateway.hookcost.explain import explain_in_turns
@@ -84,13 +85,7 @@ class Portraits:
     async def _take(self, signature: str, portrait: Portrait, path: str, body: bytes, prices: Prices) -> None:
         try:
             turns = explain_in_turns(prices.model, path, body, prices.backend, prices.version)
-            while True:
-                try:
-                    next(turns)
-                except StopIteration as done:
-                    places = done.value.places
-                    break
-                await asyncio.sleep(0)  # the loop carries requests, too
+            places = (await in_turns(turns)).places
             title = title_of(path, body)
         except Exception:
             log.exception("portrait_failed", signature=signature)

@@ -22,19 +22,23 @@ class Replicas:
         """By replica: its state, and since when it is in it."""
 
     def item(
-        self, pool: Pool, replica: Replica, breaker: dict[str, object], sources: dict[str, SourceStatus]
+        self,
+        pool: Pool,
+        replica: Replica,
+        breaker: dict[str, object],
+        source: SourceStatus | None,
+        errors: dict[str, int],
     ) -> dict[str, Any]:
-        """A replica; `breaker` is what its breaker says of it, `sources` where each one's step times come from."""
+        """A replica; `breaker` is what its breaker says of it, `source` where its step times come from.
+
+        errors: how many attempts there failed, by kind.
+        """
         context = self._context
         record = context.health.record(replica)
-        source = sources.get(replica.name)
         upstream = context.upstreams[replica.name]
         state, why = _state_of(replica, breaker, record.last_error)
         back_s = breaker["back_in_s"]
         steps = context.steps.get(replica.name)
-        errors = {
-            kind: count for (_, name, kind), count in context.tally.upstream_errors.items() if name == replica.name
-        }
         return {
             "pool": pool.name,
             "url": replica.url,

@@ -11,8 +11,6 @@ from gateway.routing.balance.prefix_affinity import PrefixMemory
 from gateway.routing.balance.stages import Filter, Pick, Scorer
 from gateway.routing.replica import Replica
 
-PICKS = ("best", "p2c", "weighted")
-
 
 class FilterPlan(Protocol):
     """The settings of a filter: a frozen dataclass."""
@@ -28,7 +26,7 @@ class ScorerPlan(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PipelinePlan:
-    """What a pipeline is built from. `scores`: scorers with their weights; `pick`: one of `PICKS`."""
+    """What a pipeline is built from. `scores`: scorers with their weights; `pick`: `best`, `p2c` or `weighted`."""
 
     filters: tuple[FilterPlan, ...] = ()
     scores: tuple[tuple[ScorerPlan, float], ...] = ()
