@@ -67,7 +67,7 @@ sizing: $(VENV)/.dev-ready
 # CPU per request and per SSE chunk, latency, peak rate and memory beside HAProxy and nginx (Debian packages) and the LLM
 # routers of PyPI (each in a venv of its own, made on first use) in one run: a table, and docs/img/bench-wire.png.
 # ARGS="--scale" measures instead what grows with bodies, replicas and cost signatures.
-bench-wire: $(VENV)/.plot-ready $(COMPILED)/.ready
+bench-wire: $(VENV)/.dev-ready $(COMPILED)/.ready
 	$(BIN)/python -m loadtest.wire $(ARGS)
 
 # 10,000 idle SSE streams at once: memory, how late comments are, how soon replicas hear that clients have left.
@@ -106,11 +106,11 @@ bench-reload: $(VENV)/.dev-ready
 # The headline, in seven minutes: a mixed pool, sglang-router, smg and Steplane before the same simulated replicas, under the
 # same traffic, with pathological requests and without: tables, goals, and docs/img/bench.png. ARGS="--repeat 3" shows
 # whether the ratios agree, ARGS=--quick is a look.
-bench: $(VENV)/.plot-ready
+bench: $(VENV)/.dev-ready
 	$(BIN)/python -m loadtest.headline --picture docs/img/bench.png $(ARGS)
 
 # The same on two real SGLang replicas on the CPU, smaller (builds them first: 3 GB, some minutes).
-bench-engines: $(VENV)/.plot-ready
+bench-engines: $(VENV)/.dev-ready
 	$(BIN)/python -m tests.engines.headline $(ARGS)
 
 # What recording each step costs the engine.
@@ -173,6 +173,3 @@ $(VENV)/.deploy-ready: $(VENV)/.dev-ready
 	$(BIN)/python -m pip install --quiet --group deploy
 	@touch $@
 
-$(VENV)/.plot-ready: $(VENV)/.dev-ready
-	$(BIN)/python -m pip install --quiet --group plot
-	@touch $@

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
 
 from loadtest.bench_routing.schemas import schemas, zipf
-from loadtest.breaker.site import feed_port, gateway, simulator
+from loadtest.breaker.site import feed_of, gateway, simulator
 
 _REPLICAS = 4
 _SCHEMAS = 200
@@ -100,7 +99,7 @@ async def _compiles(session: aiohttp.ClientSession, replicas: Sequence[str]) -> 
     await asyncio.sleep(_SUMMARY_S)
     total = 0
     for replica in replicas:
-        async with session.get(f"http://127.0.0.1:{feed_port(urlsplit(replica).port or 0)}/summary") as response:
+        async with session.get(f"{feed_of(replica)}/summary") as response:
             summary = await response.json()
             total += summary["compile"]["count"]
     return total

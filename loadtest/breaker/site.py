@@ -60,6 +60,12 @@ def process(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[byte
         stop(child)
 
 
+def feed_of(replica: str) -> str:
+    """URL of the step feed of a simulated replica."""
+    host, _, port = replica.rpartition(":")
+    return f"{host}:{feed_port(int(port))}"
+
+
 @contextlib.asynccontextmanager
 async def simulator(name: str, folder: Path, *arguments: str) -> AsyncIterator[str]:
     """A simulated replica with its step feed; gives its URL."""
@@ -69,6 +75,8 @@ async def simulator(name: str, folder: Path, *arguments: str) -> AsyncIterator[s
     with process([*command, *arguments], log) as child:
         url = f"http://127.0.0.1:{port}"
         await answers(f"{url}/health", child, log)
+        # Only when its feed listens can no other process be given that port.
+        await answers(f"{feed_of(url)}/health", child, log)
         yield url
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
+from loadtest.breaker.site import feed_of
 from loadtest.headline.fronts import MIXED, OURS, installed_peers
-from loadtest.headline.measure import Fleet, feed_of, measure, simulators
+from loadtest.headline.measure import Fleet, measure, simulators
 from loadtest.headline.outcome import conclude
 from loadtest.live import progress
 from loadtest.results.run import Run

@@ -1,16 +1,12 @@
 """The measurement: fronts before the same replicas, and a scenario at all of them in turns."""
 
-import asyncio
 import contextlib
 import os
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import aiohttp
-
-from loadtest.breaker.site import SiteError, feed_port, simulator
+from loadtest.breaker.site import simulator
 from loadtest.client.openloop import Target
 from loadtest.headline.fronts import front
 from loadtest.results.run import Run, new_run
@@ -19,9 +15,6 @@ from loadtest.traffic.scenario import Scenario
 
 _FORWARD = ("--forward-base-us", "20000", "--forward-per-seq-us", "25", "--forward-per-token-us", "4")
 """A decode step of 20 ms: a large model. Much shorter ones would measure how two cores are shared."""
-
-
-_READY_WITHIN_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,31 +30,7 @@ class Fleet:
 async def simulators(count: int, folder: Path) -> AsyncIterator[list[str]]:
     """URLs of so many simulated replicas."""
     async with contextlib.AsyncExitStack() as stack:
-        urls: list[str] = []
-        for at in range(count):
-            urls.append(await stack.enter_async_context(simulator(f"replica-{at}", folder, *_FORWARD)))
-            # Only when its feed listens can no other process be given that port.
-            await _answers(f"{feed_of(urls[-1])}/health")
-        yield urls
-
-
-def feed_of(replica: str) -> str:
-    """URL of the step feed of a simulated replica."""
-    host, _, port = replica.rpartition(":")
-    return f"{host}:{feed_port(int(port))}"
-
-
-async def _answers(url: str) -> None:
-    deadline = time.monotonic() + _READY_WITHIN_S
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
-        while True:
-            with contextlib.suppress(aiohttp.ClientError, TimeoutError):
-                async with session.get(url) as response:
-                    if response.status == 200:
-                        return
-            if time.monotonic() > deadline:
-                raise SiteError(f"nothing answers at {url}")
-            await asyncio.sleep(0.05)
+        yield [await stack.enter_async_context(simulator(f"replica-{at}", folder, *_FORWARD)) for at in range(count)]
 
 
 async def measure(

@@ -206,7 +206,10 @@ class House:
 
     async def bar(self, body: object) -> None:
         """Quarantine by hand what costs like a chat request of that body."""
-        signature = (await self.post("/api/v1/explain", body))["signature"]
+        await self.quarantine((await self.post("/api/v1/explain", body))["signature"])
+
+    async def quarantine(self, signature: str) -> None:
+        """Quarantine a signature by hand."""
         await self.post("/api/v1/quarantine", {"signature": signature, "author": "sre", "reason": "test"})
 
     async def metric(self, name: str, **labels: str) -> float:
@@ -310,14 +313,21 @@ async def house(
         **(config or {}),
     }
     running = House(Gateway(parse_config(json.dumps(document)), plane=plane), engines)
-    try:
-        await running.gateway.start()
-        async with asyncio.timeout(PATIENCE_S):
-            await running.gateway.wait_all_up()
+    async with alive(running):
         for name in down:
             for engine in pools[name]:
                 await engine.stop()
         yield running
+
+
+@contextlib.asynccontextmanager
+async def alive(running: House) -> AsyncIterator[None]:
+    """Start the gateway and wait until all is up; at the end nothing may be left over."""
+    try:
+        await running.gateway.start()
+        async with asyncio.timeout(PATIENCE_S):
+            await running.gateway.wait_all_up()
+        yield
     except BaseException:
         with contextlib.suppress(Exception):
             await running.close()

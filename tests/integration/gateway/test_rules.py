@@ -6,7 +6,6 @@ import asyncio
 import json
 from typing import Any
 
-import aiohttp
 import pytest
 
 from gateway.hookcost.observation import Origin, StepObservation
@@ -188,7 +187,7 @@ async def test_what_is_edited_is_booked_at_the_cost_of_what_is_sent() -> None:
         (replica,) = running.replicas
         body = {**PLAIN[CHAT], "logprobs": True}
         asked_us, sent_us = [
-            (await _post(running, "/api/v1/explain", {**body, "top_logprobs": k}))["cost"]["step_us"] for k in (50, 1)
+            (await running.post("/api/v1/explain", {**body, "top_logprobs": k}))["cost"]["step_us"] for k in (50, 1)
         ]
         asking = asyncio.ensure_future(running.ask(CHAT, {**body, "top_logprobs": 50}))
         await until(held.arrived.is_set)
@@ -287,24 +286,13 @@ async def test_a_rule_knows_what_is_quarantined_and_what_was_observed() -> None:
         body = {**PLAIN[CHAT], "logprobs": True, "top_logprobs": 3}
         assert header(await running.ask(CHAT, body), "x-steplane-route") == "default"
         knows = running.gateway.router.knows
-        signature = (await _post(running, "/api/v1/explain", body))["signature"]
+        signature = (await running.post("/api/v1/explain", body))["signature"]
         assert knows.observed_step_us(signature) == -1.0
 
         _observe(running, signature)
         assert header(await running.ask(CHAT, body), "x-steplane-route") == "seen"
-        await _quarantine(running, signature)
+        await running.quarantine(signature)
         assert (await running.ask(CHAT, body)).status == 403
-
-
-async def _quarantine(running: Any, signature: str) -> None:
-    await _post(running, "/api/v1/quarantine", {"signature": signature, "author": "sre", "reason": "test"})
-
-
-async def _post(running: Any, path: str, body: object) -> Any:
-    host, port = running.gateway.admin_address
-    async with aiohttp.ClientSession() as session, session.post(f"http://{host}:{port}{path}", json=body) as got:
-        assert got.status in (200, 201), await got.text()
-        return await got.json()
 
 
 def _observe(running: Any, signature: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ import yaml
 
 from gateway.app import Gateway
 from gateway.control.config import load_config
-from tests.integration.gateway.harness import Answer, Engine, House, ok
+from tests.integration.gateway.harness import Answer, Engine, House, alive, ok
 from tests.integration.wire.harness import PATIENCE_S, until
 
 
@@ -98,13 +97,5 @@ async def site(
     file = folder / "gateway.yaml"
     file.write_text(document(engines, pools, **more))
     running = Site(Gateway(load_config(file)), engines, file)
-    try:
-        await running.gateway.start()
-        async with asyncio.timeout(PATIENCE_S):
-            await running.gateway.wait_all_up()
+    async with alive(running):
         yield running
-    except BaseException:
-        with contextlib.suppress(Exception):
-            await running.close()
-        raise
-    await running.close()
