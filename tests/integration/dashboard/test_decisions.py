@@ -53,7 +53,8 @@ async def test_a_request_is_told_with_its_features_and_cost_while_somebody_watch
         assert decision["replica"] == "grammar-0"
         assert decision["features"]["grammar"] == "json_schema"
         assert decision["step_us"] > 0
-        assert decision["took_ms"] >= decision["ttft_ms"] > 0
+        # The loop's clock tells milliseconds: an answer may come within the one its request came in.
+        assert decision["took_ms"] >= decision["ttft_ms"] >= 0
         assert SECRET not in json.dumps(decision)
         assert "key-of-somebody" not in json.dumps(decision)
         # It hears that nobody watches when it has something to say, at the latest after a second.
