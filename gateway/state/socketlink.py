@@ -39,7 +39,8 @@ class SocketLink:
         self._timeout_s = timeout_s
         self._numbers = count(1)
         self._asked: dict[int, asyncio.Future[Any]] = {}
-        self._messages: asyncio.Queue[Message] = asyncio.Queue()
+        self._messages: asyncio.Queue[Message | None] = asyncio.Queue()
+        """Those that nobody has taken yet; None behind the last one, when the connection is gone."""
         self._reading = asyncio.create_task(self._read(reader), name="shared state: read")
 
     def is_refusal(self, error: BaseException) -> bool:
@@ -52,14 +53,11 @@ class SocketLink:
 
     async def message(self) -> Message:
         """The next message."""
-        getting = asyncio.create_task(self._messages.get())
-        try:
-            await asyncio.wait((getting, self._reading), return_when=asyncio.FIRST_COMPLETED)
-            if getting.done():
-                return getting.result()
-        finally:
-            getting.cancel()
-        raise ConnectionError("the supervisor has closed the connection")
+        message = await self._messages.get()
+        if message is None:
+            self._messages.put_nowait(None)  # for whoever asks again
+            raise ConnectionError("the supervisor has closed the connection")
+        return message
 
     async def introduce(self) -> None:
         """The books are as old as their workers: there is nothing to wait for."""
@@ -145,6 +143,7 @@ class SocketLink:
             self._fail(error)
         finally:
             self._fail(ConnectionError("the connection was closed"))
+            self._messages.put_nowait(None)
 
     def _fail(self, error: OSError) -> None:
         for answer in self._asked.values():

@@ -57,7 +57,7 @@ class WorkerProcess:
     def __init__(
         self, slot: int, generation: int, count: int, folder: Path, on_change: Callable[["WorkerProcess"], None]
     ) -> None:
-        """folder: where its admin port gets its Unix socket. on_change: called when it has said something, or ended."""
+        """folder: where its admin port gets its Unix socket. on_change: told when it ends or says more than figures."""
         self.key = next(_keys)
         self.slot = slot
         self.generation = generation
@@ -184,7 +184,8 @@ class WorkerProcess:
         try:
             while (message := await channel.receive()) is not None:
                 self._hear(message)
-                self._on_change(self)
+                if not isinstance(message, Samples):  # which are for whoever asked, and change nothing
+                    self._on_change(self)
         except Exception:
             # What we can't understand we can't supervise.
             _log.exception("a worker said what nobody understands; it is ended", pid=self.pid)

@@ -207,6 +207,7 @@ class Supervisor:
             if loaded.config.listen == self.loaded.config.listen:
                 loaded.count = self.loaded.count
                 self.loaded = loaded
+                self._share()  # pools may have got their first budget, of which every worker has all until it is told
 
     def _read_again(self) -> Loaded:
         try:
@@ -278,7 +279,7 @@ class Supervisor:
         return worker
 
     def _heard(self, worker: WorkerProcess) -> None:
-        """A worker has said something, or ended."""
+        """A worker has ended, or said something else than its metrics."""
         if worker.ended:
             self._retired(worker)
         self._share()
