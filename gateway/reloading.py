@@ -17,6 +17,7 @@ from watchfiles import awatch
 from gateway.control.config import Config
 from gateway.control.reading import packed, read_beside
 from gateway.control.reloads import Outcome, Reloads, Report
+from gateway.wire.filestamps import FileStamps
 
 log = structlog.get_logger("steplane.config")
 
@@ -112,7 +113,7 @@ class Reloading:
         """Reload when a file of the configuration has changed."""
         while self._is_wanted():
             files, folders = self._places()
-            stamps = await asyncio.to_thread(_stamps, files)
+            stamps = await asyncio.to_thread(FileStamps, files)
             with contextlib.suppress(FileNotFoundError):  # a folder has gone: look again at what there is
                 async for changes in awatch(
                     *folders,
@@ -123,8 +124,8 @@ class Reloading:
                     yield_on_timeout=True,
                     watch_filter=None,
                 ):
-                    before, stamps = stamps, await asyncio.to_thread(_stamps, files)
-                    if stamps != before or any(_concerns(Path(path), files) for _, path in changes):
+                    changed = await asyncio.to_thread(stamps.changed)
+                    if changed or any(_concerns(Path(path), files) for _, path in changes):
                         await self.reload("file")
                         if not self._is_wanted() or self._places() != (files, folders):
                             break
@@ -155,19 +156,6 @@ class Reloading:
             log.warning("config_needs_restart", keys=list(report.restart))
         for warning in report.warnings:
             log.warning("configuration", problem=str(warning))
-
-
-def _stamps(files: frozenset[Path]) -> dict[Path, tuple[int, int, int] | None]:
-    """What tells one content of a file from another, without reading it."""
-    stamps: dict[Path, tuple[int, int, int] | None] = {}
-    for file in files:
-        try:
-            found = file.stat()
-        except OSError:
-            stamps[file] = None
-        else:
-            stamps[file] = (found.st_mtime_ns, found.st_size, found.st_ino)
-    return stamps
 
 
 def _concerns(path: Path, files: frozenset[Path]) -> bool:

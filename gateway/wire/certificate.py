@@ -6,10 +6,11 @@ one. A certificate that cannot be used leaves the one before in place. Opens no 
 
 import os
 import ssl
-from collections.abc import Sequence
 from typing import Final
 
 import structlog
+
+from gateway.wire.filestamps import FileStamps
 
 log = structlog.get_logger("steplane.wire")
 
@@ -32,7 +33,7 @@ class Certificate:
         self.certificate = certificate
         self.key = key
         self.client_ca = client_ca
-        self._seen = self._state()
+        self._stamps = FileStamps(self._files())
         self._looked_at = 0.0
         self.context = self._load()
 
@@ -44,10 +45,8 @@ class Certificate:
 
     def reload(self) -> bool:
         """Take up the files if they have changed. False: they have, and cannot be used; the log says why."""
-        seen = self._state()
-        if seen == self._seen:
+        if not self._stamps.changed():
             return True
-        self._seen = seen
         try:
             self.context = self._load()
         except CertificateError as error:
@@ -60,17 +59,6 @@ class Certificate:
 
     def _files(self) -> list[str]:
         return [file for file in (self.certificate, self.key, self.client_ca) if file is not None]
-
-    def _state(self) -> Sequence[tuple[int, int, int] | None]:
-        """What changes when a file is written or replaced; Kubernetes replaces what a link leads to."""
-        states: list[tuple[int, int, int] | None] = []
-        for file in self._files():
-            try:
-                found = os.stat(file)
-                states.append((found.st_ino, found.st_mtime_ns, found.st_size))
-            except OSError:
-                states.append(None)
-        return states
 
     def _load(self) -> ssl.SSLContext:
         for file in self._files():

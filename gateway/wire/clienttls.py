@@ -6,7 +6,6 @@ A changed file counts from the next connection on; one that cannot be used leave
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +13,11 @@ from typing import Final
 
 import structlog
 
+from gateway.wire.filestamps import FileStamps
+
 log = structlog.get_logger("steplane.wire")
 
 _LOOK_EVERY_S: Final = 1.0
-"""A look takes microseconds on a local disk."""
 
 
 class TlsError(Exception):
@@ -52,7 +52,7 @@ class ClientTls:
     def __init__(self, options: TlsOptions, look_every_s: float = _LOOK_EVERY_S) -> None:
         """Reads the files. Raises TlsError. look_every_s: how often they are looked at, at most."""
         self.options = options
-        self._stamps = _stamps(options)
+        self._stamps = FileStamps(options.files)
         self._context = _load(options)
         self._look_every_s = look_every_s
         self._looked_at = 0.0
@@ -69,37 +69,22 @@ class ClientTls:
         now = loop.time()
         if self.options.files and now - self._looked_at >= self._look_every_s and self._reading is None:
             self._looked_at = now
-            if _stamps(self.options) != self._stamps:
+            if self._stamps.changed():
                 self._reading = loop.create_task(self._read())
         if self._reading is not None:
             await asyncio.wait((self._reading,))
         return self._context
 
     async def _read(self) -> None:
-        stamps = _stamps(self.options)
         files = [str(file) for file in self.options.files]
         try:
             self._context = await asyncio.get_running_loop().run_in_executor(None, _load, self.options)
         except TlsError as error:
-            log.warning("tls_files_not_used", error=str(error))  # half written: the next look finds other stamps
+            log.warning("tls_files_not_used", error=str(error))  # half written: the next look finds a change again
         else:
             log.info("tls_files_read", files=files)
         finally:
-            self._stamps = stamps
             self._reading = None
-
-
-def _stamps(options: TlsOptions) -> list[tuple[int, int, int]]:
-    """What differs when a file was written or replaced; of one that is missing, nothing."""
-    stamps: list[tuple[int, int, int]] = []
-    for file in options.files:
-        try:
-            found = os.stat(file)
-        except OSError:
-            stamps.append((0, 0, 0))
-        else:
-            stamps.append((found.st_ino, found.st_size, found.st_mtime_ns))
-    return stamps
 
 
 def _load(options: TlsOptions) -> ssl.SSLContext:
