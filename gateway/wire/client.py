@@ -11,8 +11,6 @@ import asyncio
 import os
 import re
 import select
-import socket
-import sys
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
@@ -34,6 +32,7 @@ from gateway.wire.message import (
     status_line,
 )
 from gateway.wire.requesthead import HeadProbe, RefusedError, RequestHead
+from gateway.wire.tcpstate import bytes_acked
 from gateway.wire.variedhead import VariedHead
 
 if TYPE_CHECKING:
@@ -309,12 +308,9 @@ class ClientConnection:
 
         Asked of the kernel, which may hold megabytes that our own buffer knows nothing of.
         """
-        try:
-            info = self.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED[1])
-            if len(info) == _ACKED[1]:
-                return int.from_bytes(info[_ACKED[0] :], sys.byteorder)
-        except OSError:
-            pass  # no TCP
+        acked = bytes_acked(self.transport)
+        if acked is not None:
+            return acked
         written = 0 if self.current is None else self.current.bytes_out
         return written - self.transport.get_write_buffer_size()
 
@@ -559,8 +555,6 @@ class ClientConnection:
 
 
 _REQUEST_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}").fullmatch
-_ACKED: Final = (120, 128)
-"""Where Linux' tcp_info has tcpi_bytes_acked."""
 _NEVER: Final = float("inf")
 _UNREAD_HIGH_WATER: Final = 64 * 1024
 """Pipelined bytes kept for one client; reading on below it is what notices that the client has gone."""

@@ -1,6 +1,6 @@
-"""What the kernel knows of a connection that the other side has closed: whether it had taken what we wrote before.
+"""What the kernel knows of a connection beyond our own buffers: what of that which we wrote the other side has taken.
 
-Asked only when a connection ends; nowhere but on Linux can it tell.
+Asked when a connection ends, or while its client is slow; nowhere but on Linux can it tell.
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+import sys
 from typing import Final
 
 _STATE: Final = 0
 _CLOSE_WAIT: Final = 8
 _UNACKED: Final = 24
+_BYTES_ACKED: Final = 120
 """Offsets in `struct tcp_info` and a state of it (linux/tcp.h, include/net/tcp_states.h)."""
-_SIZE: Final = 104
 
 
 def was_taken(transport: asyncio.Transport) -> bool:
@@ -22,14 +23,26 @@ def was_taken(transport: asyncio.Transport) -> bool:
 
     Then its process has read it, too: a close with unread data is a reset. False where that is not certain.
     """
-    connection = transport.get_extra_info("socket")
-    if connection is None or not hasattr(socket, "TCP_INFO"):
-        return False
-    try:
-        info: bytes = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _SIZE)
-    except OSError:
-        return False  # closed already, or no TCP
-    if len(info) < _UNACKED + 4:
+    info = _tcp_info(transport, _UNACKED + 4)
+    if info is None:
         return False
     unacked: int = struct.unpack_from("=I", info, _UNACKED)[0]
     return info[_STATE] == _CLOSE_WAIT and unacked == 0
+
+
+def bytes_acked(transport: asyncio.Transport) -> int | None:
+    """How much of what we wrote since the connection began the other side has received; None where nobody can tell."""
+    info = _tcp_info(transport, _BYTES_ACKED + 8)
+    return None if info is None else int.from_bytes(info[_BYTES_ACKED:], sys.byteorder)
+
+
+def _tcp_info(transport: asyncio.Transport, size: int) -> bytes | None:
+    """The first `size` bytes of it; None where there is no such thing, or not so much of it."""
+    connection = transport.get_extra_info("socket")
+    if connection is None or not hasattr(socket, "TCP_INFO"):
+        return None
+    try:
+        info: bytes = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
+    except OSError:
+        return None  # closed already, or no TCP
+    return info if len(info) == size else None
