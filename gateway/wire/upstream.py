@@ -268,7 +268,12 @@ class Upstream:
         """A connection is free, and there is more to look at than putting it on the idle ones."""
         if self._is_spent(connection, now):
             connection.drop()
-        elif self._waiting:
+        else:
+            self._offer(connection, now)
+
+    def _offer(self, connection: UpstreamConnection, now: float) -> None:
+        """Give a free connection to whoever has waited longest; keep it where nobody does."""
+        if self._waiting:
             pending = next(iter(self._waiting))
             self.leave(pending)
             self.reused += 1
@@ -410,10 +415,8 @@ class Upstream:
         connection.keep()
         if self._closed:
             connection.drop()
-        elif self._waiting:
-            self._settle(connection, now)
         else:
-            self._idle[connection] = now
+            self._offer(connection, now)
 
     def _tell_failed(self, pending: Pending, failure: Failure) -> None:
         if pending.exchange is not None:

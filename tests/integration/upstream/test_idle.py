@@ -8,7 +8,7 @@ from gateway.wire.limits import Timeouts
 from gateway.wire.poolpolicy import PoolPolicy
 from tests.integration.wire.harness import GET, OK, Served, until, wire
 
-from .harness import PATIENCE_S, PATIENT, connect, kinds, placed
+from .harness import NAME, PATIENCE_S, PATIENT, Names, connect, kinds, placed
 
 
 async def together(gateway, count: int) -> None:  # type: ignore[no-untyped-def]
@@ -134,6 +134,21 @@ async def test_those_that_are_ready_count_among_those_that_may_be_open() -> None
         await until(lambda: pool.idle == 2)
         await together(gateway, 4)
         assert server.connections == 2
+
+
+async def test_one_that_was_made_ready_has_served_nobody_before_it_goes_to_who_waits() -> None:
+    names = Names(["127.0.0.1"])
+    names.gate.clear()
+    policy = PoolPolicy(min_idle=1, max_connections=1, max_requests_per_connection=1, wait_s=PATIENCE_S)
+    async with placed() as server, wire(timeouts=PATIENT) as gateway:
+        pool = connect(gateway, server.port, NAME, policy=policy, resolver=names)
+        await until(lambda: names.asked > 0)
+        client = await gateway.client()
+        await client.send(GET)
+        await until(lambda: pool.waiting > 0)
+        names.gate.set()
+        assert (await client.response()).body == b"ok"
+        assert pool.reused == 1
 
 
 async def test_a_replica_that_is_down_is_not_besieged_and_has_its_connections_ready_when_it_is_back() -> None:
