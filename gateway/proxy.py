@@ -556,10 +556,10 @@ class Proxy:
 
     def _dressed(
         self, exchange: Exchange, call: Call, attempt: Attempt, decision: Decision
-    ) -> tuple[bytes | None, bytes, bytes | None, bytes]:
+    ) -> tuple[bytes, bytes, bytes | None, bytes]:
         """What an attempt is sent with, and its answer.
 
-        Lines in the place of the client's if they are changed, further lines, a body if it is changed, response lines.
+        Lines in the place of the client's, further lines, a body if it is changed, response lines.
         The one place where a request and its answer are edited: by the decision, and by the replica's engine.
         """
         link = attempt.link
@@ -569,17 +569,16 @@ class Proxy:
             response_lines += call.limit_lines
         if call.attempts > 1:
             response_lines += _ATTEMPTS % call.attempts
-        head_lines: bytes | None = None
+        head_lines = exchange.head.lines
         if link.terms.credentials or self._tenants.holds_keys:
-            head_lines = without_keys(exchange.head.lines)
+            head_lines = without_keys(head_lines)
         if self._deadlines is not None:
-            head_lines = self._deadlines.passed_on(call, exchange.head.lines if head_lines is None else head_lines)
+            head_lines = self._deadlines.passed_on(call, head_lines)
         if decision.actions is not None:
-            actions = decision.actions
-            head_lines = self._edits.head_lines(actions, exchange.head.lines if head_lines is None else head_lines)
-            response_lines += self._edits.response_lines(actions, call)
+            head_lines = self._edits.head_lines(decision.actions, head_lines)
+            response_lines += self._edits.response_lines(decision.actions, call)
         if self.tracer is not None:
-            head_lines = self.tracer.sent(call, attempt, exchange.head.lines if head_lines is None else head_lines)
+            head_lines = self.tracer.sent(call, attempt, head_lines)
         if not exchange.buffered:
             return head_lines, request_lines + link.terms.credentials, None, response_lines
         source = exchange.body if call.edit is None else call.edit.body
