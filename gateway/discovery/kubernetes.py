@@ -18,7 +18,7 @@ import aiohttp
 
 from gateway.discovery.kubeobjects import Port, members_of_pod, members_of_slice
 from gateway.discovery.member import Failed, Found, Member
-from gateway.discovery.pause import BackOff
+from gateway.retry.pauses import Pauses
 
 _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _WATCH_S = 240
@@ -65,16 +65,16 @@ class Kubernetes:
 
     async def run(self, found: Found, failed: Failed) -> None:
         """List, watch, and begin again where that ends."""
-        pause = BackOff(self._options.first_pause_s, self._options.most_pause_s)
+        pauses = Pauses(self._options.first_pause_s, self._options.most_pause_s)
         while True:
             try:
                 async with await self._client() as client:
-                    await self._follow(client, found, failed, pause)
+                    await self._follow(client, found, failed, pauses)
             except _GoneError:
                 failed("the API server has forgotten where we were: everything is listed again")
             except Exception as error:  # the client's configuration has errors of its own
                 failed(_said(error))
-            await asyncio.sleep(pause.next_s())
+            await asyncio.sleep(pauses.next_s())
 
     async def _client(self) -> Any:
         """A client of the API. What it needs is read again each time: tokens and certificates are replaced."""
@@ -89,10 +89,10 @@ class Kubernetes:
             await config.load_kube_config(config_file=file, client_configuration=configuration)
         return client.ApiClient(configuration)
 
-    async def _follow(self, client: Any, found: Found, failed: Failed, pause: BackOff) -> None:
+    async def _follow(self, client: Any, found: Found, failed: Failed, pauses: Pauses) -> None:
         self._version = await self._list(client)
         failed(None)
-        pause.reset()
+        pauses.reset()
         await self._tell(found)
         while True:
             seen = self._version
@@ -100,13 +100,13 @@ class Kubernetes:
                 async with aclosing(self._watch(client)) as events:
                     async for _ in events:
                         failed(None)
-                        pause.reset()
+                        pauses.reset()
                         await self._tell(found)
             except _DROPPED as error:
                 # What was seen so far holds: the next watch goes on behind it.
                 failed(_said(error))
             if self._version == seen:  # nothing came of it
-                await asyncio.sleep(pause.next_s())
+                await asyncio.sleep(pauses.next_s())
 
     async def _list(self, client: Any) -> str:
         """Learn everything there is; the version that it is of."""

@@ -12,7 +12,7 @@ from itertools import count
 
 import structlog
 
-from gateway.state.backoff import Backoff
+from gateway.retry.pauses import Pauses
 from gateway.state.health import Health
 from gateway.state.knowledge import Knowledge
 from gateway.state.leases import Lease, Leases
@@ -65,7 +65,7 @@ class Session:
     leases: Leases
     health: Health
     clock: Callable[[], float]
-    backoff: Backoff
+    pauses: Pauses
     look_s: float
     count_s: float
     changed: asyncio.Event
@@ -191,10 +191,10 @@ class Session:
                 if not self.link.is_refusal(error):
                     raise
                 self.health.ill(error)
-                await asyncio.sleep(self.backoff.next_pause_s())
+                await asyncio.sleep(self.pauses.next_s())
                 self.changed.set()
             else:
-                self.backoff.reset()
+                self.pauses.reset()
                 self.health.well()
                 self.published.set()
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from gateway.state.backoff import Backoff
+from gateway.retry.pauses import Pauses
 from gateway.state.health import Health
 from gateway.state.knowledge import Knowledge
 from gateway.state.leases import Lease, Leases
@@ -195,7 +195,7 @@ class SharedStore:
 
     async def _run(self) -> None:
         pace = self._pace
-        backoff = Backoff(pace.retry_s, pace.retry_max_s, self._random)
+        pauses = Pauses(pace.retry_s, pace.retry_max_s, self._random)
         while True:
             began = self._clock()
             try:
@@ -211,8 +211,8 @@ class SharedStore:
                 # A session that fails while it is cancelled tells of the failure alone.
                 return
             if self._clock() - began > pace.retry_max_s:
-                backoff.reset()
-            await asyncio.sleep(backoff.next_pause_s())
+                pauses.reset()
+            await asyncio.sleep(pauses.next_s())
 
     async def _connect_and_exchange(self) -> None:
         pace = self._pace
@@ -224,7 +224,7 @@ class SharedStore:
                 leases=self._leases,
                 health=self._health,
                 clock=self._clock,
-                backoff=Backoff(pace.retry_s, pace.retry_max_s, self._random),
+                pauses=Pauses(pace.retry_s, pace.retry_max_s, self._random),
                 look_s=pace.look_s,
                 count_s=pace.count_s,
                 changed=self._changed,

@@ -7,7 +7,6 @@ nothing while nothing happens.
 
 import asyncio
 import os
-import random
 import tempfile
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -22,7 +21,7 @@ from gateway.control.document import Document
 from gateway.control.includes import read_with_includes
 from gateway.control.problem import ConfigError
 from gateway.control.workersconfig import worker_count
-from gateway.state.backoff import Backoff
+from gateway.retry.pauses import Pauses
 from gateway.state.booksserver import BooksServer
 from gateway.workers.assignment import assign
 from gateway.workers.lending import is_bounded
@@ -95,7 +94,7 @@ class Supervisor:
         self._folder = tempfile.TemporaryDirectory(prefix="steplane-")
         self._books = BooksServer()
         self._listeners: Listeners | None = None
-        self._pauses: dict[int, Backoff] = {}
+        self._pauses: dict[int, Pauses] = {}
         self._reloads_seen: dict[int, int] = {}
         self._alone: dict[str, int] = {}
         """By pool, who had last the right to exceed its part."""
@@ -298,10 +297,10 @@ class Supervisor:
                 _log.warning("worker ended", slot=worker.slot, pid=worker.pid, how=worker.epitaph)
             return
         self._assign()
-        pauses = self._pauses.setdefault(worker.slot, Backoff(*_PAUSE_S, random.Random()))
+        pauses = self._pauses.setdefault(worker.slot, Pauses(*_PAUSE_S))
         if asyncio.get_running_loop().time() - worker.began_s > _STEADY_S:
             pauses.reset()
-        pause_s = pauses.next_pause_s()
+        pause_s = pauses.next_s()
         _log.error("worker died", slot=worker.slot, pid=worker.pid, how=worker.epitaph, restart_in_s=round(pause_s, 3))
         self._spawn(self._replace(worker.slot, pause_s))
 
@@ -315,7 +314,7 @@ class Supervisor:
             try:
                 worker = await self._start_worker(slot, self.loaded, self.generation)
             except OSError as error:
-                pause_s = self._pauses[slot].next_pause_s()
+                pause_s = self._pauses[slot].next_s()
                 _log.error("worker can't be started", slot=slot, why=str(error), again_in_s=round(pause_s, 3))
                 continue
             worker.kept = True

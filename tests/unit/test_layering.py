@@ -16,11 +16,11 @@ ROOMS: dict[str, frozenset[str]] = {
     "gateway.wire": frozenset(),
     "gateway.hookcost": frozenset(),
     "gateway.retry": frozenset(),
-    "gateway.state": frozenset(),
+    "gateway.state": frozenset({"gateway.retry"}),
     "gateway.tenants": frozenset(),
     "gateway.routing": frozenset({"gateway.hookcost"}),
     "gateway.breaker": frozenset({"gateway.hookcost"}),
-    "gateway.discovery": frozenset(),
+    "gateway.discovery": frozenset({"gateway.retry"}),
     "gateway.feed": frozenset({"gateway.hookcost", "gateway.state"}),
 }
 ROOMS["gateway.control"] = frozenset(ROOMS)
