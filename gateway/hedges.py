@@ -98,29 +98,25 @@ class Hedges:
 
     def takes_over(self, call: Call, attempt: Attempt) -> bool:
         """The first attempt has failed; whether one that ran beside it is the request's only one now."""
-        timing = call.timing
-        rival = None if timing is None else timing.rival
-        if timing is None or rival is None:
+        rival = _taken(call)
+        if rival is None:
             return False
-        timing.rival = None
         self._tally.hedges[attempt.pool.name, "took_over"] += 1
         call.tried = (*call.tried, attempt.link.replica)
         self._settle(rival.exchange, call, rival)
         rival.racer.promote()
         return True
 
-    def stop(self, call: Call, outcome: str = "lost") -> None:
+    def stop(self, call: Call) -> None:
         """The second attempt is not needed any more: end it here and at its engine."""
-        timing = call.timing
-        rival = None if timing is None else timing.rival
-        if timing is None or rival is None:
+        rival = _taken(call)
+        if rival is None:
             return
-        timing.rival = None
         rival.part()
         rival.racer.stop()
         self._desk.abort(rival.attempt)
         self._desk.end_attempt(call, rival.attempt, Outcome.unknown)
-        self._tally.hedges[rival.attempt.pool.name, outcome] += 1
+        self._tally.hedges[rival.attempt.pool.name, "lost"] += 1
 
     # --- wire.race.Judge
 
@@ -128,11 +124,9 @@ class Hedges:
         """The second attempt answers first."""
         exchange = racer.first
         call: Call = racer.context
-        first, timing = call.attempt, call.timing
+        first, rival = call.attempt, _taken(call)
         assert first is not None
-        assert timing is not None
-        assert timing.rival is not None
-        rival, timing.rival = timing.rival, None
+        assert rival is not None
         self._desk.abort(first)
         self._desk.end_attempt(call, first, Outcome.unknown)
         self._settle(exchange, call, rival)
@@ -192,13 +186,20 @@ class Hedges:
     def _fail(self, racer: Racer, outcome: Outcome, failure: Failure | None) -> None:
         """The second attempt has come to nothing; the first goes on."""
         call: Call = racer.context
-        timing = call.timing
-        rival = None if timing is None else timing.rival
-        if timing is None or rival is None:
+        rival = _taken(call)
+        if rival is None:
             return
-        timing.rival = None
         rival.part()
         self._desk.end_attempt(call, rival.attempt, outcome)
         if failure is not None:
             self._desk.note_failure(rival.attempt, failure)
         self._tally.hedges[rival.attempt.pool.name, "failed"] += 1
+
+
+def _taken(call: Call) -> Rival | None:
+    """What runs beside the call's first attempt, and is not its rival any more; None: nothing does."""
+    timing = call.timing
+    if timing is None:
+        return None
+    rival, timing.rival = timing.rival, None
+    return rival
