@@ -191,7 +191,7 @@ class Stream:
             self._bodiless = True
             self._give(request_head(self._headers, b""))
         elif self._modes.request_body_mode == _Mode.BUFFERED:
-            self._send(ext_proc.ProcessingResponse(request_headers=ext_proc.HeadersResponse()))
+            self._tell(request_headers=ext_proc.HeadersResponse())
         elif not self._duplex_request:
             mode = _Mode.BodySendMode.Name(self._modes.request_body_mode)
             log.error("envoy_mode", request_body_mode=mode, expected="FULL_DUPLEX_STREAMED or BUFFERED")
@@ -219,7 +219,7 @@ class Stream:
     def _request_trailers(self) -> None:
         self._trailers = True
         if not self._duplex_request:
-            self._send(ext_proc.ProcessingResponse(request_trailers=ext_proc.TrailersResponse()))
+            self._tell(request_trailers=ext_proc.TrailersResponse())
         elif self._begun:
             self._give(LAST_CHUNK)
         else:
@@ -254,21 +254,17 @@ class Stream:
         if changed and b"content-length" in dict(self._headers):
             set_length(mutation, len(body))  # or Envoy refuses the body for not being as long as was said
         common = ext_proc.CommonResponse(header_mutation=mutation, clear_route_cache=True)
-        if self._bodiless:
-            headers = ext_proc.HeadersResponse(response=common)
-            self._send(ext_proc.ProcessingResponse(request_headers=headers, dynamic_metadata=told))
-        elif not buffered:
-            headers = ext_proc.HeadersResponse(response=common)
-            self._send(ext_proc.ProcessingResponse(request_headers=headers, dynamic_metadata=told))
-            for part in streamed(body, end=not self._trailers):
-                self._send(ext_proc.ProcessingResponse(request_body=_body_response(part)))
-            if self._trailers:
-                self._send(ext_proc.ProcessingResponse(request_trailers=ext_proc.TrailersResponse()))
-        else:
+        if buffered:
             if changed:
                 common.body_mutation.CopyFrom(replaced(body))
-            told_body = ext_proc.BodyResponse(response=common)
-            self._send(ext_proc.ProcessingResponse(request_body=told_body, dynamic_metadata=told))
+            self._tell(request_body=ext_proc.BodyResponse(response=common), dynamic_metadata=told)
+        else:
+            self._tell(request_headers=ext_proc.HeadersResponse(response=common), dynamic_metadata=told)
+            if not self._bodiless:
+                for part in streamed(body, end=not self._trailers):
+                    self._tell(request_body=_body_response(part))
+                if self._trailers:
+                    self._tell(request_trailers=ext_proc.TrailersResponse())
         self._body = b""
 
     def _reply(self) -> None:
@@ -298,7 +294,7 @@ class Stream:
         if not self._decided or exchange is None or connection is None:
             # Of another filter, before we have said anything: nothing of it is ours.
             self.over = True
-            self._send(ext_proc.ProcessingResponse(response_headers=ext_proc.HeadersResponse()))
+            self._tell(response_headers=ext_proc.HeadersResponse())
             self._leave()
             return
         status = int(dict(headers)[b":status"])
@@ -315,7 +311,7 @@ class Stream:
             else difference(headers, self._answer.headers)
         )
         common = ext_proc.CommonResponse(header_mutation=mutation)
-        self._send(ext_proc.ProcessingResponse(response_headers=ext_proc.HeadersResponse(response=common)))
+        self._tell(response_headers=ext_proc.HeadersResponse(response=common))
 
     def _framing_of(self, status: int, headers: Headers, *, bodiless: bool) -> bytes:
         """How the data plane is told where the response ends."""
@@ -335,15 +331,16 @@ class Stream:
         self._feed(data + LAST_CHUNK if body.end_of_stream else data)
         if self._untouched:
             self._answer.take()
-            mutations = list(streamed(piece, end=body.end_of_stream)) if self._duplex_response else [None]
-            for mutation in mutations:
-                self._send(ext_proc.ProcessingResponse(response_body=_body_response(mutation)))
+            if self._duplex_response:
+                self._pass_on(piece, end=body.end_of_stream)
+            else:
+                self._tell(response_body=_body_response(None))
         elif self._duplex_response:
             self._flush()
         else:
             passed = self._answer.take()
             mutation = None if passed == piece else replaced(passed)
-            self._send(ext_proc.ProcessingResponse(response_body=_body_response(mutation)))
+            self._tell(response_body=_body_response(mutation))
 
     def _response_trailers(self) -> None:
         if self._framed:
@@ -351,10 +348,9 @@ class Stream:
         if self._duplex_response and not self._untouched and not self._ended:
             rest = self._answer.take()
             if rest:
-                for mutation in streamed(rest, end=False):
-                    self._send(ext_proc.ProcessingResponse(response_body=_body_response(mutation)))
+                self._pass_on(rest, end=False)
         if not self._ended:
-            self._send(ext_proc.ProcessingResponse(response_trailers=ext_proc.TrailersResponse()))
+            self._tell(response_trailers=ext_proc.TrailersResponse())
 
     def _flush(self) -> None:
         """Tell Envoy at once what the client is to get next; it may be the end before the replica's."""
@@ -363,8 +359,12 @@ class Stream:
         rest = self._answer.take()
         self._ended = self._answer.complete
         if rest or self._ended:
-            for mutation in streamed(rest, end=self._ended):
-                self._send(ext_proc.ProcessingResponse(response_body=_body_response(mutation)))
+            self._pass_on(rest, end=self._ended)
+
+    def _pass_on(self, piece: bytes, *, end: bool) -> None:
+        """A piece of the response's body; its `end`, too."""
+        for mutation in streamed(piece, end=end):
+            self._tell(response_body=_body_response(mutation))
 
     def _feed(self, data: bytes) -> None:
         """Have the data plane read this of its replica."""
@@ -375,6 +375,10 @@ class Stream:
             self._connection.data_received(data)
         finally:
             self._feeding = False
+
+    def _tell(self, **parts: Any) -> None:
+        """Send Envoy a message of these parts."""
+        self._send(ext_proc.ProcessingResponse(**parts))
 
     # --- what Envoy was set up for
 
