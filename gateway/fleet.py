@@ -9,7 +9,6 @@ request waits for it.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeVar, cast
 
 import structlog
@@ -27,7 +26,6 @@ from gateway.oversight import Oversight
 from gateway.routing.admission import AdmissionPolicy, AdmissionQueue
 from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
-from gateway.routing.settings import PoolSettings
 from gateway.tenants.keys import authorization
 from gateway.wire.upstream import Upstream
 
@@ -273,10 +271,7 @@ class Fleet:
                 log.error("replica_name_taken", replica=label, pool=name, taken_by=present.pool)
             elif present is None or not _is_same(present, each, part):
                 joined.add(self._join(self.terms[name], each, self.config))
-        pool = self.pools[name]
-        # The budget and the caps may be a worker's part of what the configuration says.
-        kept = {each: getattr(pool, each) for each in ("step_budget_us", "max_in_flight", "max_structured")}
-        pool.reconfigure(replace(self._settings(name, part), **kept))
+        self.pools[name].rebalance(self._peopled(name, part).plan)
         surplus = [each for each in self.links if each.pool == name and self._is_surplus(each, wanted)]
         await self._await_stand_ins(joined, surplus)
         async for replica in _in_turns(surplus):
@@ -327,11 +322,11 @@ class Fleet:
         terms.queue.policy = _admission(part)
         terms.breaker.reconfigure(part.ejection.policy())
         _set_terms(terms, part, config)
-        terms.pool.reconfigure(self._settings(terms.pool.name, part))
+        terms.pool.reconfigure(pool_settings(self._peopled(terms.pool.name, part)))
 
-    def _settings(self, name: str, part: PoolConfig) -> PoolSettings:
-        """What a pool is told: its balancer depends on the weights of all members, whoever names them."""
-        return pool_settings(part.model_copy(update={"replicas": [*self._wanted(name).values()]}))
+    def _peopled(self, name: str, part: PoolConfig) -> PoolConfig:
+        """What is configured of a pool, with all members, whoever names them: its balancer depends on their weights."""
+        return part.model_copy(update={"replicas": [*self._wanted(name).values()]})
 
     def _let_go(self, pool: Pool) -> None:
         """A pool is gone: who waits for it is sent where the new rules say."""

@@ -142,10 +142,7 @@ class Pool:
         self._free.append(replica.at)
 
     def reconfigure(self, settings: PoolSettings) -> None:
-        """Change what the configuration says while requests run; what has been admitted stays.
-
-        A balancer whose plan stays the same goes on, with all that it remembers.
-        """
+        """Change what the configuration says while requests run; what has been admitted stays."""
         self.when_unavailable = settings.when_unavailable
         self.max_in_flight = settings.max_in_flight
         self.max_structured = settings.max_structured
@@ -154,10 +151,14 @@ class Pool:
             self._said = said
             self.capabilities, self.backend = said
         self.spells_schemas = settings.spells_schemas
-        if settings.balance != self._plan:
-            self._plan = settings.balance
-            self.balancer = None if settings.balance is None else settings.balance.build()
+        self.rebalance(settings.balance)
         self.set_step_budget(settings.step_budget_us)
+
+    def rebalance(self, plan: Plan | None) -> None:
+        """Choose by a plan from now on; a balancer whose plan stays the same goes on, with all that it remembers."""
+        if plan != self._plan:
+            self._plan = plan
+            self.balancer = None if plan is None else plan.build()
 
     @property
     def least_in_flight(self) -> int:

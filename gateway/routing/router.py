@@ -100,20 +100,17 @@ class Router:
 
     def decide(self, request: RouteRequest) -> Decision:
         """The decision for one request: first matching rule, first pool of its chain with an available replica."""
-        route = self._routes[self._first_match(request)]
+        return self.decided_by(self._first_match(request), request)
+
+    def decided_by(self, rule: int, request: RouteRequest) -> Decision:
+        """The decision for a request that the rule of this number takes; explanations have looked for it themselves."""
+        route = self._routes[rule]
         if route.choosy:
             return self._chosen(route, request)
         for pool, decision in route.stages:
             if pool.is_available():
                 return decision
         return route.rejected
-
-    def decided_by(self, rule: int, request: RouteRequest) -> Decision:
-        """The decision for a request that the rule of this number takes; for explanations, which look for it."""
-        route = self._routes[rule]
-        if route.choosy:
-            return self._chosen(route, request)
-        return next((decision for pool, decision in route.stages if pool.is_available()), route.rejected)
 
     def has_quarantine(self) -> bool:
         """Whether there is a pool for what is quarantined."""
