@@ -5,7 +5,7 @@ assembly.py. All durations end in `_s` (seconds), all sizes in `_bytes`.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -37,8 +37,8 @@ from gateway.control.includes import join_includes, read_with_includes
 from gateway.control.listenconfig import ListenConfig, ListenConfigs, check_listeners
 from gateway.control.logsconfig import LogsConfig
 from gateway.control.modelsconfig import ModelsConfig
-from gateway.control.network import Address, AddressError, Origin, parse_address, parse_origin
-from gateway.control.part import Count, Limit, Micros, Millis, Name, Part, Seconds, Size
+from gateway.control.network import Address
+from gateway.control.part import Count, HostPort, Limit, Micros, Millis, Name, Part, ReplicaUrl, Seconds, Size
 from gateway.control.problem import ConfigError, Problem, in_order
 from gateway.control.recordconfig import RecordConfig
 from gateway.control.reloadconfig import ReloadConfig
@@ -52,26 +52,10 @@ from gateway.control.validation import PATH_PATTERN, custom_error, to_problem, v
 from gateway.control.workersconfig import checked_workers
 from gateway.routing.balance.balancer import Plan
 
-
-def _parsed(parse: Callable[[object], Address | Origin]) -> BeforeValidator:
-    def validate(value: object) -> Address | Origin:
-        if isinstance(value, Address | Origin):
-            return value
-        try:
-            return parse(value)
-        except AddressError as error:
-            raise custom_error(error.expected, error.hint) from None
-
-    return BeforeValidator(validate)
-
-
 _HARD_OVER_BUDGET = 20
 
 GrammarBackend = Literal["xgrammar", "llguidance", "outlines"]
 Version = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)*$")]
-
-ListenAddress = Annotated[Address, _parsed(parse_address)]
-ReplicaUrl = Annotated[Origin, _parsed(parse_origin)]
 
 
 class AdminConfig(Part):
@@ -81,7 +65,7 @@ class AdminConfig(Part):
     hosts: names beside `localhost` and its own address by which it may be asked for while there is no login.
     """
 
-    listen: ListenAddress = Address("127.0.0.1", 8081)
+    listen: HostPort = Address("127.0.0.1", 8081)
     auth: AdminAuthConfig = AdminAuthConfig()
     hosts: list[HostName] = Field(default_factory=list)
 
@@ -357,7 +341,13 @@ def load_config(path: Path | str, variables: Mapping[str, str] = os.environ) -> 
 
     variables: what `${NAME}` stands for in it.
     """
-    return check_config(read_with_includes(Path(path), variables), Path(path).parent, Path(path))
+    return read_config(Path(path), variables)[1]
+
+
+def read_config(path: Path, variables: Mapping[str, str] = os.environ) -> tuple[Document, Config]:
+    """The same with the plain data that the configuration was made of. Raises ConfigError."""
+    document = read_with_includes(path, variables)
+    return document, check_config(document, path.parent, path)
 
 
 def parse_config(text: str, file: str = "<text>", variables: Mapping[str, str] = os.environ) -> Config:

@@ -8,24 +8,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from gateway.control.network import Address, AddressError, parse_address
-from gateway.control.part import Part, Seconds
+from gateway.control.part import HostPort, Part, Seconds
 from gateway.control.validation import custom_error
 from gateway.discovery.member import Producer
 
 PortNumber = Annotated[int, Field(ge=1, le=65535)]
 Scheme = Literal["http", "https"]
-
-
-def _address(value: object) -> object:
-    if isinstance(value, Address):
-        return value
-    try:
-        return parse_address(value)
-    except AddressError as error:
-        raise custom_error(error.expected, error.hint) from None
 
 
 class DnsConfig(Part):
@@ -41,7 +31,7 @@ class DnsConfig(Part):
     port: PortNumber | None = None
     scheme: Scheme = "http"
     refresh_s: Seconds = 30
-    nameserver: Annotated[Address, BeforeValidator(_address)] | None = None
+    nameserver: HostPort | None = None
 
     @model_validator(mode="after")
     def _checked(self) -> "DnsConfig":

@@ -2,26 +2,13 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import BeforeValidator
 
 from gateway.control.document import Document
 from gateway.control.listenconfig import TlsConfig
-from gateway.control.network import Address, AddressError, parse_address
-from gateway.control.part import Part
+from gateway.control.network import Address
+from gateway.control.part import HostPort, Part
 from gateway.control.problem import Problem
-from gateway.control.validation import custom_error
 from gateway.wire.certificate import CertificateError
-
-
-def _address(value: object) -> Address:
-    if isinstance(value, Address):
-        return value
-    try:
-        return parse_address(value)
-    except AddressError as error:
-        raise custom_error(error.expected, error.hint) from None
 
 
 class EppConfig(Part):
@@ -30,7 +17,7 @@ class EppConfig(Part):
     listen: HOST:PORT. tls: what is shown there, as for `listen`; without it gRPC is spoken in the clear.
     """
 
-    listen: Annotated[Address, BeforeValidator(_address)] = Address("127.0.0.1", 9002)
+    listen: HostPort = Address("127.0.0.1", 9002)
     tls: TlsConfig | None = None
 
 

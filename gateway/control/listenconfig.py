@@ -7,20 +7,13 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from gateway.control.document import Document
-from gateway.control.network import Address, AddressError, UnixPath, parse_endpoint
-from gateway.control.part import Part
+from gateway.control.network import Address, UnixPath, parse_endpoint
+from gateway.control.part import Endpoint, Part, checked_by
 from gateway.control.problem import Problem, shown
-from gateway.control.validation import MODE_PATTERN, as_written, custom_error
+from gateway.control.validation import MODE_PATTERN, as_written
 from gateway.wire.certificate import Certificate, CertificateError
 
-
-def _endpoint(value: object) -> Address | UnixPath:
-    if isinstance(value, Address | UnixPath):
-        return value
-    try:
-        return parse_endpoint(value)
-    except AddressError as error:
-        raise custom_error(error.expected, error.hint) from None
+_endpoint = checked_by(parse_endpoint)
 
 
 def _listed(value: object) -> object:
@@ -54,7 +47,7 @@ class ListenConfig(Part):
                     listeners that nobody but the balancer can reach, for what it says is believed.
     """
 
-    address: Annotated[Address | UnixPath, BeforeValidator(_endpoint)]
+    address: Endpoint
     mode: Annotated[str, StringConstraints(pattern=MODE_PATTERN)] | None = None
     tls: TlsConfig | None = None
     proxy_protocol: bool = False
