@@ -21,7 +21,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from gateway.control.api.operations import index
-from gateway.control.api.reply import STREAMS, ApiError, end_streams, json_reply, openai_errors, refuse_pages
+from gateway.control.api.reply import STREAMS, ApiError, end_streams, json_reply, openai_errors
 from gateway.control.auth import guard
 from gateway.control.dashboard.page import Page, wants_page
 from gateway.workers.documents import merge_pools, merge_running
@@ -170,16 +170,14 @@ class Front:
             }
         )
 
-    async def _restart(self, request: web.Request) -> web.Response:
-        refuse_pages(request)
+    async def _restart(self, _: web.Request) -> web.Response:
         try:
             await self._supervisor.renew()
         except NotRenewedError as error:
             raise ApiError(409, "not_renewed", f"the workers go on as they were: {error}") from None
         return json_reply({"generation": self._supervisor.generation, "workers": self._supervisor.loaded.count})
 
-    async def _drain(self, request: web.Request) -> web.Response:
-        refuse_pages(request)
+    async def _drain(self, _: web.Request) -> web.Response:
         self._end()
         return json_reply({"draining": True}, status=202)
 

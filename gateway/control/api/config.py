@@ -5,7 +5,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.control.api.reply import ApiError, flag_of, instant, json_reply, refuse_pages
+from gateway.control.api.reply import ApiError, flag_of, instant, json_reply
 from gateway.control.context import AdminContext
 from gateway.control.problem import Problem
 from gateway.control.reloads import Outcome, Report
@@ -40,7 +40,6 @@ class ConfigApi:
 
     async def reload(self, request: web.Request) -> web.Response:
         """Read the file again and apply it; with `?check=true` only say what would come of it."""
-        refuse_pages(request)
         if self.context.reloader.reloads.source is None:
             raise ApiError(409, "no_configuration_file", "this gateway was not started from a configuration file")
         report = await self.context.reloader.reload("api", check=flag_of(request, "check"))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from gateway.control.api.reply import json_reply, refuse_pages
+from gateway.control.api.reply import json_reply
 from gateway.control.context import AdminContext
 
 
@@ -18,8 +18,7 @@ class DrainApi:
         """What it answers."""
         return [web.post("/api/v1/drain", self.drain)]
 
-    async def drain(self, request: web.Request) -> web.Response:
+    async def drain(self, _: web.Request) -> web.Response:
         """As SIGTERM: answers at once, `/readyz` says how far it is."""
-        refuse_pages(request)
         self.context.end()
         return json_reply({"draining": True}, status=202)

@@ -6,7 +6,7 @@ import structlog
 from aiohttp import web
 
 from gateway.control.api.quarantine import ByHand
-from gateway.control.api.reply import ApiError, body_of, json_reply, refuse_pages
+from gateway.control.api.reply import ApiError, body_of, json_reply
 from gateway.control.config import ReplicaConfig
 from gateway.control.context import AdminContext
 from gateway.control.membership import MembershipError
@@ -109,7 +109,6 @@ async def _by(request: web.Request) -> ByHand | None:
     """Who does it and why, where he says so."""
     if request.content_type == "application/json" and (await request.read()).strip() not in (b"", b"{}"):
         return await body_of(request, ByHand)
-    refuse_pages(request)
     return None
 
 

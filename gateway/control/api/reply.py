@@ -136,12 +136,6 @@ def flag_of(request: web.Request, name: str) -> bool:
     return text == "true"
 
 
-def refuse_pages(request: web.Request) -> None:
-    """For what is done without a body. Raises ApiError for a page of somebody else's: browsers say where it is from."""
-    if "origin" in request.headers and request.headers["origin"] != f"{request.scheme}://{request.host}":
-        raise ApiError(403, "foreign_origin", "pages from elsewhere may not do this")
-
-
 def error_response(error: ApiError) -> web.Response:
     """The answer that an error is."""
     return _error(error.status, error.code, str(error))
