@@ -15,7 +15,7 @@ from gateway.cli.failure import REFUSED, CliError
 from gateway.cli.loading import load
 from gateway.control.assembly import build_router
 from gateway.control.classifier import build_classifier
-from gateway.control.explain import Asked, Explanation, explain, value_shown, wanted_shown
+from gateway.control.explain import Asked, Explanation, explain, header_in, value_shown, wanted_shown
 from gateway.control.figures import number
 from gateway.control.shipped import shipped_file
 from gateway.hookcost import Features
@@ -59,10 +59,10 @@ def _on_paper(asked: Asked, config_file: Path) -> Explanation:
 
 
 def _header(line: str) -> tuple[str, str]:
-    name, colon, value = line.partition(":")
-    if not colon or not name.strip().isascii() or any(ord(character) > 255 for character in value):
+    header = header_in(line)
+    if header is None:
         raise CliError(f"--header {line}: expected a name and a value, as in --header 'x-tier: gold'")
-    return name.strip(), value.strip()
+    return header
 
 
 def _body(file: str) -> bytes:

@@ -51,6 +51,14 @@ class Asked:
     headers: tuple[tuple[str, str], ...] = ()
 
 
+def header_in(line: str) -> tuple[str, str] | None:
+    """Name and value of a header for `Asked`, as people write one, `x-tier: gold`; None: it is none."""
+    name, colon, value = line.partition(":")
+    if not colon or not name.strip().isascii() or any(ord(character) > 255 for character in value):
+        return None
+    return name.strip(), value.strip()
+
+
 def explain(router: Router, classifier: Classifier, hookcost: HookCostConfig, asked: Asked) -> Explanation:
     """The decision for one request with the replicas as they are now.
 

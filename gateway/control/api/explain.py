@@ -6,7 +6,7 @@ from aiohttp import web
 
 from gateway.control.api.reply import ApiError, json_reply
 from gateway.control.context import AdminContext
-from gateway.control.explain import Asked, Experience, explain_in_turns
+from gateway.control.explain import Asked, Experience, explain_in_turns, header_in
 from gateway.control.inturns import in_turns
 
 
@@ -40,7 +40,7 @@ class ExplainApi:
 
 
 def _header(line: str) -> tuple[str, str]:
-    name, colon, value = line.partition(":")
-    if not colon or not name.strip().isascii() or any(ord(character) > 255 for character in value):
+    header = header_in(line)
+    if header is None:
         raise ApiError(400, "invalid_query", f"header: expected `name: value`, found {line[:40]!r}")
-    return name.strip(), value.strip()
+    return header
