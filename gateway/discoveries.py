@@ -54,7 +54,11 @@ class Discoveries:
 
 @dataclass(slots=True)
 class _Discovery:
-    """Of one pool. `error`: what went wrong last, until it goes well again."""
+    """Of one pool.
+
+    error:   what went wrong last, until it goes well again.
+    configs: the members that were found last, as the configuration would name them.
+    """
 
     pool: str
     part: DiscoverConfig
@@ -64,6 +68,7 @@ class _Discovery:
     guard: Guard = field(init=False)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     again: asyncio.Task[None] | None = None
+    configs: dict[Member, ReplicaConfig] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.guard = Guard(self.part.max_removed_percent, self.part.settle_s, self.clock)
@@ -104,20 +109,27 @@ class _Discovery:
 
     def _replicas(self, members: Sequence[Member]) -> dict[str, ReplicaConfig]:
         """As the configuration would name them. One that it could not name is left out, which is said."""
+        before, self.configs = self.configs, {}
         replicas: dict[str, ReplicaConfig] = {}
         for member in members:
-            wanted: dict[str, object] = {"url": member.url}
-            if member.name is not None:
-                wanted["name"] = member.name
-            if member.weight is not None:
-                wanted["weight"] = member.weight
-            if member.zone:
-                wanted["zone"] = member.zone
-            try:
-                replica = ReplicaConfig.model_validate(wanted)
-            except ValidationError as error:
-                said = error.errors(include_url=False)[0]["msg"]
-                log.error("member_unusable", pool=self.pool, url=member.url, name=member.name, error=said)
-                continue
-            replicas[replica.label] = replica
+            # Of thousands few are new each time.
+            replica = before.get(member) or self._replica(member)
+            if replica is not None:
+                self.configs[member] = replica
+                replicas[replica.label] = replica
         return replicas
+
+    def _replica(self, member: Member) -> ReplicaConfig | None:
+        wanted: dict[str, object] = {"url": member.url}
+        if member.name is not None:
+            wanted["name"] = member.name
+        if member.weight is not None:
+            wanted["weight"] = member.weight
+        if member.zone:
+            wanted["zone"] = member.zone
+        try:
+            return ReplicaConfig.model_validate(wanted)
+        except ValidationError as error:
+            said = error.errors(include_url=False)[0]["msg"]
+            log.error("member_unusable", pool=self.pool, url=member.url, name=member.name, error=said)
+            return None

@@ -58,10 +58,10 @@ class Kubernetes:
 
     def __init__(self, options: KubernetesOptions) -> None:
         self._options = options
-        self._objects: dict[str, Mapping[str, Any]] = {}
-        """By name."""
+        self._members: dict[str, tuple[Member, ...]] = {}
+        """What each object says, by its name."""
         self._version = ""
-        self._said: list[Member] | None = None
+        self._told: list[Member] | None = None
 
     async def run(self, found: Found, failed: Failed) -> None:
         """List, watch, and begin again where that ends."""
@@ -98,10 +98,11 @@ class Kubernetes:
             seen = self._version
             try:
                 async with aclosing(self._watch(client)) as events:
-                    async for _ in events:
+                    async for changed in events:
                         failed(None)
                         pauses.reset()
-                        await self._tell(found)
+                        if changed:
+                            await self._tell(found)
             except _DROPPED as error:
                 # What was seen so far holds: the next watch goes on behind it.
                 failed(_said(error))
@@ -115,11 +116,15 @@ class Kubernetes:
                 document = json.loads(await response.read())
         if response.status != 200:
             raise _refusal(response.status, document)
-        self._objects = {each["metadata"]["name"]: each for each in document.get("items") or ()}
+        self._members = {each["metadata"]["name"]: self._members_of(each) for each in document.get("items") or ()}
         return str(document["metadata"]["resourceVersion"])
 
-    async def _watch(self, client: Any) -> AsyncGenerator[None, None]:
-        """Learn what changes after the version that is known, until the server ends it; comes back after each event."""
+    async def _watch(self, client: Any) -> AsyncGenerator[bool, None]:
+        """Learn what changes after the version that is known, until the server ends it.
+
+        Comes back with whether that which is there changes any members; what comes meanwhile is one more time, however
+        much it is.
+        """
         response = await self._ask(
             client,
             watch=True,
@@ -131,21 +136,31 @@ class Kubernetes:
         with closing(response):
             if response.status != 200:
                 raise _refusal(response.status, json.loads(await response.read()))
-            async for line in _lines(response):
-                self._learn(json.loads(line))
-                yield
+            async for lines in _lines(response):
+                changed = False
+                for line in lines:
+                    changed |= self._learn(json.loads(line))
+                yield changed
 
-    def _learn(self, event: Mapping[str, Any]) -> None:
-        """One event of a watch."""
+    def _learn(self, event: Mapping[str, Any]) -> bool:
+        """One event of a watch. Whether other members are there than before: most events are of something else."""
         kind, thing = event["type"], event["object"]
         if kind == "ERROR":
             raise _refusal(int(thing.get("code") or 500), thing)
         metadata = thing["metadata"]
-        if kind in ("ADDED", "MODIFIED"):
-            self._objects[metadata["name"]] = thing
-        elif kind == "DELETED":
-            self._objects.pop(metadata["name"], None)
         self._version = str(metadata["resourceVersion"])
+        if kind == "BOOKMARK":
+            return False
+        name = metadata["name"]
+        before = self._members.pop(name, ())
+        if kind != "DELETED":
+            self._members[name] = self._members_of(thing)
+        return self._members.get(name, ()) != before
+
+    def _members_of(self, thing: Mapping[str, Any]) -> tuple[Member, ...]:
+        options = self._options
+        members_of = members_of_pod if options.resource == "pods" else members_of_slice
+        return tuple(members_of(thing, options.port, options.scheme))
 
     async def _ask(self, client: Any, **more: Any) -> aiohttp.ClientResponse:
         from kubernetes_asyncio.client import CoreV1Api, DiscoveryV1Api
@@ -163,27 +178,21 @@ class Kubernetes:
         return response
 
     async def _tell(self, found: Found) -> None:
-        options = self._options
-        members_of = members_of_pod if options.resource == "pods" else members_of_slice
-        by_url = {
-            member.url: member
-            for _, each in sorted(self._objects.items())
-            for member in members_of(each, options.port, options.scheme)
-        }
+        by_url = {member.url: member for _, each in sorted(self._members.items()) for member in each}
         members = [by_url[url] for url in sorted(by_url)]
-        if members != self._said:
-            self._said = members
+        if members != self._told:
+            self._told = members
             await found(members)
 
 
-async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """The lines of a stream, however long they are: an object may be larger than the reader's own limit."""
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[list[bytes]]:
+    """The lines of a stream, as many as are there, however long: an object may exceed the reader's own limit."""
     rest = b""
     async for data in response.content.iter_any():
         *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            if line.strip():
-                yield line
+        lines = [line for line in lines if line.strip()]
+        if lines:
+            yield lines
 
 
 def _refusal(status: int, document: Mapping[str, Any]) -> Exception:
