@@ -13,13 +13,12 @@ import orjson
 
 from loadtest.bench_routing.conversations import Messages, trace
 from loadtest.breaker.site import answers, gateway, process
-from loadtest.wire.contenders import CONTENDERS, VENVS
+from loadtest.wire.contenders import CONTENDERS, Site, on_loopback, router_command
 from loadtest.wire.rounds import free_port
 
 _REPLICAS = 4
 _AT_ONCE = 16
 _PEER = "sglang-router"
-ROUTER = VENVS / _PEER / "bin" / "python"
 CACHE_AWARE = "sglang-router cache_aware"
 
 
@@ -36,18 +35,18 @@ class PrefixRun:
 
 def install_router() -> None:
     """Make the router's environment, where there is none yet. Raises CalledProcessError."""
-    if ROUTER.exists():
-        return
     (peer,) = [each for each in CONTENDERS if each.name == _PEER]
-    assert peer.install is not None
-    peer.install()
+    if peer.missing() is not None:
+        assert peer.install is not None
+        peer.install()
 
 
 async def compare(balances: Sequence[str], requests: int, folder: Path) -> list[PrefixRun]:
     """The same conversations by each way to balance, one after the other, on replicas with empty caches."""
     conversations = list(trace(requests))
     ports = [free_port() for _ in range(_REPLICAS)]
-    urls = [f"http://127.0.0.1:{port}" for port in ports]
+    replicas = on_loopback(ports)
+    urls = [f"http://{replica}" for replica in replicas]
     log = folder / "engines.log"
     command = [sys.executable, "-m", "loadtest.bench_routing.cachedengine", *map(str, ports)]
     runs: list[PrefixRun] = []
@@ -55,7 +54,7 @@ async def compare(balances: Sequence[str], requests: int, folder: Path) -> list[
         for url in urls:
             await answers(f"{url}/health", engines, log)
         for balance in balances:
-            front = _router(urls, folder) if balance == CACHE_AWARE else _steplane(balance, urls, folder)
+            front = _router(replicas, folder) if balance == CACHE_AWARE else _steplane(balance, urls, folder)
             async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session, front as url:
                 for each in urls:
                     await session.post(f"{each}/flush_cache")
@@ -77,13 +76,12 @@ async def _steplane(balance: str, replicas: Sequence[str], folder: Path) -> Asyn
 
 
 @asynccontextmanager
-async def _router(replicas: Sequence[str], folder: Path) -> AsyncIterator[str]:
-    port, log = free_port(), folder / "sglang-router.log"
-    where = ["--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(free_port())]
-    options = ["--policy", "cache_aware", "--log-level", "error", "--worker-urls", *replicas]
-    with process([str(ROUTER), "-m", "sglang_router.launch_router", *where, *options], log) as router:
-        await answers(f"http://127.0.0.1:{port}/health", router, log)
-        yield f"http://127.0.0.1:{port}"
+async def _router(replicas: tuple[str, ...], folder: Path) -> AsyncIterator[str]:
+    site, log = Site(folder, free_port(), free_port(), replicas), folder / "router.log"
+    url = f"http://127.0.0.1:{site.port}"
+    with process(router_command(_PEER, site, "cache_aware"), log) as router:
+        await answers(f"{url}/health", router, log)
+        yield url
 
 
 async def _send_all(session: aiohttp.ClientSession, url: str, conversations: Sequence[Messages]) -> int:

@@ -82,12 +82,8 @@ async def _bench(options: argparse.Namespace, folder: Path) -> list[str]:
     await engines.start(_REPLICAS)
     cores = sorted(os.sched_getaffinity(0))
     contender = next(each for each in CONTENDERS if each.name.lower() == options.gateway.lower())
-    site = Site(folder, free_port(), free_port(), tuple(port for _, port in engines.addresses))
-    command = contender.command(site)
-    configuration = folder / "gateway.yaml"
-    for host, port in engines.addresses:
-        configuration.write_text(configuration.read_text().replace(f"127.0.0.1:{port}", f"{host}:{port}"))
-    gateway = process.start(command, cores[0], folder / "log", ROOT)
+    site = Site(folder, free_port(), free_port(), tuple(f"{host}:{port}" for host, port in engines.addresses))
+    gateway = process.start(contender.command(site), cores[0], folder / "log", ROOT)
     try:
         await answers(f"http://127.0.0.1:{site.admin_port}/readyz", gateway, folder / "log")
         os.sched_setaffinity(0, {cores[-1]})

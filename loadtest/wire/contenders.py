@@ -9,8 +9,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +22,7 @@ _SBIN = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a gateway is to run: it listens on `port`, its replicas on `replicas`, all on 127.0.0.1.
+    """Where a gateway is to run: it listens on `port` of 127.0.0.1, its replicas on `replicas`, each a `host:port`.
 
     feed: whether the replicas are said to have step feeds: `auto` or `off`.
     fill: ports of a replica and its step feed for models called `fill-*`, if there is one; for Steplane alone.
@@ -30,9 +31,19 @@ class Site:
     directory: Path
     port: int
     admin_port: int
-    replicas: tuple[int, ...]
+    replicas: tuple[str, ...]
     feed: str = "auto"
     fill: tuple[int, int] | None = None
+
+    @property
+    def urls(self) -> list[str]:
+        """Those of the replicas."""
+        return [f"http://{replica}" for replica in self.replicas]
+
+
+def on_loopback(ports: Iterable[int]) -> tuple[str, ...]:
+    """`host:port` of servers on 127.0.0.1."""
+    return tuple(f"127.0.0.1:{port}" for port in ports)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +143,7 @@ def _steplane(python: str) -> Callable[[Site], list[str]]:
 
 
 def _steplane_configuration(site: Site) -> Path:
-    urls = [f"http://127.0.0.1:{port}" for port in site.replicas]
+    urls = site.urls
     path = site.directory / "gateway.yaml"
     path.write_text(
         _STEPLANE.format(
@@ -174,7 +185,7 @@ backend engines
 
 
 def _haproxy(site: Site) -> list[str]:
-    servers = "\n".join(f"  server replica{at} 127.0.0.1:{port}" for at, port in enumerate(site.replicas))
+    servers = "\n".join(f"  server replica{at} {replica}" for at, replica in enumerate(site.replicas))
     path = site.directory / "haproxy.cfg"
     path.write_text(_HAPROXY.format(port=site.port, servers=servers))
     return [_program("haproxy"), "-db", "-f", str(path)]
@@ -220,7 +231,7 @@ http {{
 
 
 def _nginx(site: Site) -> list[str]:
-    servers = "\n".join(f"    server 127.0.0.1:{port};" for port in site.replicas)
+    servers = "\n".join(f"    server {replica};" for replica in site.replicas)
     path = site.directory / "nginx.conf"
     path.write_text(_NGINX.format(port=site.port, directory=site.directory, servers=servers))
     return [_program("nginx"), "-e", "stderr", "-p", str(site.directory), "-c", str(path)]
@@ -257,14 +268,16 @@ def _has(python: Path, distribution: str) -> bool:
     return subprocess.run(words, capture_output=True, check=False).returncode == 0
 
 
-def _router(module: str, *options: str) -> Callable[[Site], list[str]]:
-    def command(site: Site) -> list[str]:
-        urls = [f"http://127.0.0.1:{port}" for port in site.replicas]
-        where = ["--host", "127.0.0.1", "--port", str(site.port), "--prometheus-port", str(site.admin_port)]
-        python = str(VENVS / module.partition(".")[0].replace("_", "-") / "bin" / "python")
-        return [python, "-m", module, *where, "--policy", "round_robin", *options, "--worker-urls", *urls]
+def router_command(name: str, site: Site, policy: str = "round_robin") -> list[str]:
+    """One of the routers that take the same options, by the name of its distribution."""
+    where = ["--host", "127.0.0.1", "--port", str(site.port), "--prometheus-port", str(site.admin_port)]
+    module = f"{name.replace('-', '_')}.launch_router"
+    options = ["--policy", policy, "--log-level", "error", "--worker-urls", *site.urls]
+    return [str(VENVS / name / "bin" / "python"), "-m", module, *where, *options]
 
-    return command
+
+def _router(name: str, version: str) -> Contender:
+    return _wheel(name, version, partial(router_command, name))
 
 
 # ---- LiteLLM ----
@@ -275,9 +288,9 @@ def _litellm(site: Site) -> list[str]:
     replicas = [
         {
             "model_name": "bench",
-            "litellm_params": {"model": "openai/bench", "api_base": f"http://127.0.0.1:{port}/v1", "api_key": "none"},
+            "litellm_params": {"model": "openai/bench", "api_base": f"{url}/v1", "api_key": "none"},
         }
-        for port in site.replicas
+        for url in site.urls
     ]
     path.write_text(json.dumps({"model_list": replicas}))  # JSON is YAML
     offline = "LITELLM_LOCAL_MODEL_COST_MAP=True"
@@ -315,9 +328,9 @@ CONTENDERS = (
         optional=True,
     ),
     Contender("nginx", _nginx, _needs_program("nginx", "nginx"), _first_line("nginx", "-v")),
-    _wheel("sglang-router", "0.3.2", _router("sglang_router.launch_router", "--log-level", "error")),
-    _wheel("vllm-router", "0.1.17", _router("vllm_router.launch_router", "--log-level", "error")),
-    _wheel("smg", "1.13.0", _router("smg.launch_router", "--log-level", "error")),
+    _router("sglang-router", "0.3.2"),
+    _router("vllm-router", "0.1.17"),
+    _router("smg", "1.13.0"),
     _wheel("LiteLLM", "1.106.0", _litellm, extra="[proxy]", slow=True),
 )
 """The first one is what the others are measured against."""

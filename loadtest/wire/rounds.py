@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loadtest.wire import process
-from loadtest.wire.contenders import DIRECT, ROOT, Contender, Site
+from loadtest.wire.contenders import DIRECT, ROOT, Contender, Site, on_loopback
 from loadtest.wire.driver import Driver, Load
 from loadtest.wire.workload import KINDS, Kind, request, write_requests
 
@@ -170,7 +170,7 @@ def measure(
         gateways: list[Gateway] = []
         for contender in contenders:
             folder = directory / _NOT_PLAIN.sub("-", contender.name)
-            site = Site(folder, free_port(), free_port(), driver.ports)
+            site = Site(folder, free_port(), free_port(), on_loopback(driver.ports))
             try:
                 gateways.append(stack.enter_context(running(contender, site, plan.gateway_core)))
             except ContenderError as error:

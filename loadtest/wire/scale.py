@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from loadtest.wire.contenders import Contender, Site
+from loadtest.wire.contenders import Contender, Site, on_loopback
 from loadtest.wire.driver import Driver
 from loadtest.wire.filling import Filler
 from loadtest.wire.report import Row, summarise
@@ -88,7 +88,7 @@ def _by_signatures(plan: Plan, contender: Contender, binary: Path, say: _Say) ->
         pair = []
         for name in ("empty", "full"):
             fill = (filler.replica_port, filler.feed_port) if name == "full" else None
-            site = Site(folder / name, free_port(), free_port(), clients.ports, "off", fill)
+            site = Site(folder / name, free_port(), free_port(), on_loopback(clients.ports), "off", fill)
             pair.append(stack.enter_context(running(contender, site, plan.gateway_core)))
             admin_port = site.admin_port
         say(f"filling a cost book with {_SIGNATURES:,} signatures")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadtest.wire import driver, process
-from loadtest.wire.contenders import CONTENDERS, ROOT, Site
+from loadtest.wire.contenders import CONTENDERS, ROOT, Site, on_loopback
 from loadtest.wire.rounds import ContenderError, Gateway, free_port, running
 from loadtest.wire.workload import KINDS, Kind, write_requests
 
@@ -135,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             driver.Driver(driver.build(ROOT / ".build" / "bench"), cores[-1], _REPLICAS) as clients,
         ):
             folder = Path(directory)
-            site = Site(folder / "site", free_port(), free_port(), clients.ports)
+            site = Site(folder / "site", free_port(), free_port(), on_loopback(clients.ports))
             with running(contender, site, cores[0]) as gateway:
                 wrong = _soak(options, clients, gateway, folder)
     except (driver.DriverError, ContenderError) as error:

@@ -37,7 +37,7 @@ def test_a_gateway_is_measured(name: str, tmp_path: Path, capsys: pytest.Capture
 def test_a_gateway_that_does_not_start_is_told_with_its_last_words(tmp_path: Path) -> None:
     words = [sys.executable, "-c", "import sys; sys.exit('no such option')"]
     broken = Contender("broken", lambda site: words, lambda: None, lambda: "broken 1.0")
-    site = Site(tmp_path / "site", free_port(), free_port(), (1,))
+    site = Site(tmp_path / "site", free_port(), free_port(), ("127.0.0.1:1",))
     with (
         pytest.raises(ContenderError, match=r"broken ended with status 1:\nno such option"),
         running(broken, site, CORE),
