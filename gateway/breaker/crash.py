@@ -30,7 +30,6 @@ class Guilt:
 
     origin: Origin
     replicas: tuple[str, ...]
-    since_receipt_s: float
 
 
 @dataclass(slots=True)
@@ -86,7 +85,7 @@ class CrashWatch:
                 del deaths[name]
             if len(deaths) >= policy.replicas:
                 del self._suspects[signature]
-                guilty.append(Guilt(request.origin, tuple(deaths), at_s - request.received_s))
+                guilty.append(Guilt(request.origin, tuple(deaths)))
         return guilty
 
     def _suspicion(self, signature: str) -> _Suspicion:

@@ -4,7 +4,7 @@
 |---------------|------------------------------------------------------|-----------------------|-----------|
 | ok            | an answer                                            | for it                |           |
 | client_fault  | 4xx: the request was wrong                           |                       | no        |
-| back_pressure | 429, 503, no free connection: busy, not broken       |                       | yes       |
+| back_pressure | 429, 503, no connection to be had here: busy         |                       | yes       |
 | over_budget   | the engine's watchdog ended it                       |                       | no        |
 | unreachable   | it never got there: refused, no route, TLS           | against it            | yes       |
 | fault         | 5xx, broken or no HTTP, silence, the connection died | against it            | perhaps   |
@@ -29,7 +29,7 @@ _ERROR_STATUS = re.compile(rb'(?<!\\)"(?:code|status_code)"\s*:\s*"?([1-5][0-9][
 _UNREACHABLE = frozenset(("connect_failed", "connect_timeout"))
 _NOBODYS = frozenset(("stale",))
 """A pooled connection that the server had closed: its idle limit."""
-_BUSY = frozenset(("pool_full",))
+_BUSY = frozenset(("pool_full", "exhausted"))
 
 
 class Outcome(StrEnum):
@@ -47,11 +47,6 @@ class Outcome(StrEnum):
     def speaks_against_replica(self) -> bool:
         """Whether the replica's breaker counts it as a failure."""
         return self is Outcome.fault or self is Outcome.unreachable
-
-    @property
-    def is_worth_elsewhere(self) -> bool:
-        """Whether another replica may well do better, and no engine works on the request."""
-        return self is Outcome.back_pressure or self is Outcome.unreachable
 
 
 def outcome_of_response(status: int, tail: bytes) -> Outcome:

@@ -25,10 +25,9 @@ _FAR_WORSE = 2.5
 
 @dataclass(frozen=True, slots=True)
 class Rise:
-    """A line through the steps of a request: `from_us` rose to `to_us` in `steps`, and crosses the budget soon."""
+    """A line through the steps of a request: it has risen to `to_us` in `steps`, and crosses the budget soon."""
 
     steps: int
-    from_us: float
     to_us: float
 
 
@@ -97,7 +96,7 @@ class SlopeWatch:
             return None
         if (1.0 - fit) * _FAR_WORSE > unexplained_by_levels(values, policy.levels):
             return None
-        return Rise(count * track.size, max(start, 0.0), end)
+        return Rise(count * track.size, end)
 
 
 def line_through(values: list[float]) -> tuple[float, float, float]:

@@ -46,15 +46,10 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """A signature makes plain requests slower by `us` a token for each of its requests that runs.
-
-    with_us, without_us: median gaps, with the signature running and without.
-    """
+    """A signature makes plain requests slower by `us` a token for each of its requests that runs."""
 
     signature: str
     us: float
-    with_us: float
-    without_us: float
 
 
 @dataclass(slots=True)
@@ -138,4 +133,4 @@ def _compare(signature: str, with_it: list[Period], without: list[Period]) -> Ex
         return None
     together = max(period.suspects for period in with_it)
     excess_us = (slow_median - fast_median) * 1e6 / together
-    return Excess(signature, excess_us, slow_median * 1e6, fast_median * 1e6)
+    return Excess(signature, excess_us)

@@ -24,7 +24,6 @@ SPACES = _mask(" ")
 PUNCTS = sum(1 << code for code in range(33, 127)) & ~(DIGITS | LOWERS | UPPERS)
 PRINTABLE = DIGITS | LOWERS | UPPERS | SPACES | PUNCTS
 ASCII = (1 << 128) - 1
-CONTROL = ASCII & ~PRINTABLE
 _COMMON_PUNCT = {".": 0.29, "_": 0.26, "(": 0.12, "-": 0.09, "/": 0.05}
 _RARE_PUNCT = (1.0 - sum(_COMMON_PUNCT.values())) / 27
 _PARTIAL_LENGTH = 3

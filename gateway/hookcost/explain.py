@@ -17,7 +17,6 @@ from gateway.hookcost.paths import api_of
 from gateway.hookcost.prices import BackendPrices, CostModel
 from gateway.hookcost.reading import Reading, read_body
 from gateway.hookcost.skim import skim
-from gateway.hookcost.turns import at_once
 from gateway.hookcost.values import MalformedError
 
 MAX_PLACES = 3
@@ -109,19 +108,16 @@ ExplanationTurns = Generator[None, None, CostExplanation]
 """An explanation in the making: each `next()` is one turn of about a millisecond."""
 
 
-def explain_cost(model: CostModel, path: str, body: bytes, backend: str, version: str | None = None) -> CostExplanation:
+def explain_in_turns(
+    model: CostModel, path: str, body: bytes, backend: str, version: str | None = None
+) -> ExplanationTurns:
     """Explains the prediction for one request on one backend; a refused body has nothing to explain.
+
+    In turns, for a caller that has an event loop to share.
 
     Raises:
         CostModelError: no such backend.
     """
-    return at_once(explain_in_turns(model, path, body, backend, version))
-
-
-def explain_in_turns(
-    model: CostModel, path: str, body: bytes, backend: str, version: str | None = None
-) -> ExplanationTurns:
-    """The same in turns, for a caller that has an event loop to share."""
     prices = model.backend(backend, version)
     reading = yield from _read_body(api_of(path), body)
     if reading is None:

@@ -80,11 +80,7 @@ class Regex:
     unicode_property: bool = False
     """`\\p{…}`."""
     backreference: bool = False
-    unicode_classes: int = 0
-    """`\\p{…}` and ranges far beyond ASCII."""
     non_ascii: bool = False
-    anchored_start: bool = False
-    anchored_end: bool = False
     nested_loops: int = 0
     """Unbounded repetitions inside unbounded repetitions, at most so deep: one path of many to the same text."""
     ambiguous_repeats: int = 0
@@ -96,11 +92,6 @@ class Regex:
     def states(self) -> int:
         """States of the unrolled automaton, roughly."""
         return self.literals + sum(position.copies for position in self.positions)
-
-    @property
-    def largest_repeat(self) -> int:
-        """The largest counted upper bound, 1 without any."""
-        return max((position.repeat for position in self.positions), default=1)
 
 
 @dataclass(slots=True)
@@ -330,11 +321,7 @@ class _Reader:
             return _single(self.bracket(start))
         if character == ".":
             return _single(ANY)
-        if character == "^":
-            self.found.anchored_start = True
-            return None
-        if character == "$":
-            self.found.anchored_end = True
+        if character in "^$":
             return None
         if character in "*+?":
             raise RegexError(f"nothing to repeat before `{character}`", start)
@@ -400,7 +387,6 @@ class _Reader:
             if end < 0:
                 raise RegexError("`\\p{` without `}`", self.at)
             self.at = end + 1
-            self.found.unicode_classes += 1
             self.found.unicode_property = True
             letters = CharClass(WORD_CLASS.mask & ~DIGIT_CLASS.mask & ~(1 << ord("_")), 1.0)
             return letters.inverted() if character == "P" else letters
@@ -454,7 +440,6 @@ class _Reader:
             return chars | other | _literal("-")
         if high < low:
             raise RegexError(f"a range from {chr(low)!r} down to {chr(high)!r}", mark)
-        self.found.unicode_classes += high - low > _WIDE_RANGE
         return _range(low, high)
 
     def bracket_item(self, start: int) -> tuple[int | None, CharClass]:
@@ -532,7 +517,6 @@ _QUANTIFIERS = {"*": (0, UNBOUNDED), "+": (1, UNBOUNDED), "?": (0, 1)}
 _COUNTED = re.compile(r"\{ *+(\d{0,12}+) *+(,)?+ *+(\d{0,12}+) *+\}")
 """Possessive: what has matched is not given back, or a run of spaces would be split in all ways."""
 _GROUP_KIND = re.compile(r"\?(?:(=|!|<=|<!)|:|>|P?<[^>]{1,200}>|[a-zA-Z^-]{1,12}[:)])")
-_WIDE_RANGE = 4096
 _SCRIPT = 16
 _BEYOND = 0x3000
 """Stands for a code point beyond ASCII whose exact place does not matter."""

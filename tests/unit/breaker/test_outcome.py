@@ -92,18 +92,16 @@ def test_every_failure_of_the_wire_has_its_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "against_replica", "elsewhere"),
+    ("outcome", "against_replica"),
     [
-        (Outcome.ok, False, False),
-        (Outcome.client_fault, False, False),
-        (Outcome.back_pressure, False, True),
-        (Outcome.over_budget, False, False),
-        (Outcome.unreachable, True, True),
-        (Outcome.fault, True, False),
-        (Outcome.unknown, False, False),
+        (Outcome.ok, False),
+        (Outcome.client_fault, False),
+        (Outcome.back_pressure, False),
+        (Outcome.over_budget, False),
+        (Outcome.unreachable, True),
+        (Outcome.fault, True),
+        (Outcome.unknown, False),
     ],
 )
-def test_an_outcome_says_whom_it_speaks_against_and_whether_to_try_elsewhere(
-    outcome: Outcome, against_replica: bool, elsewhere: bool
-) -> None:
-    assert (outcome.speaks_against_replica, outcome.is_worth_elsewhere) == (against_replica, elsewhere)
+def test_an_outcome_says_whether_it_speaks_against_its_replica(outcome: Outcome, against_replica: bool) -> None:
+    assert outcome.speaks_against_replica is against_replica

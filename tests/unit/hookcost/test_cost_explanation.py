@@ -6,8 +6,9 @@ import orjson
 import pytest
 
 from gateway.hookcost import Classifier
-from gateway.hookcost.explain import ADVICE, CostExplanation, explain_cost
+from gateway.hookcost.explain import ADVICE, CostExplanation, explain_in_turns
 from gateway.hookcost.prices import CostModel
+from gateway.hookcost.turns import at_once
 from tests.unit.hookcost.conftest import CHAT
 
 SCHEMA = {
@@ -23,8 +24,12 @@ SCHEMA = {
 }
 
 
+def explain(model: CostModel, path: str, body: bytes, backend: str = "xgrammar") -> CostExplanation:
+    return at_once(explain_in_turns(model, path, body, backend))
+
+
 def explained(model: CostModel, backend: str = "xgrammar", **body: Any) -> CostExplanation:
-    return explain_cost(model, CHAT, orjson.dumps({"messages": [], **body}), backend)
+    return explain(model, CHAT, orjson.dumps({"messages": [], **body}), backend)
 
 
 def test_the_three_dearest_places_are_named_with_advice(model: CostModel) -> None:
@@ -68,7 +73,7 @@ def test_the_contributions_add_up_to_the_prediction(
 ) -> None:
     body = {"messages": [], **body}
     cost = classifier.classify(CHAT, orjson.dumps(body)).by_backend["xgrammar"]
-    found = explain_cost(model, CHAT, orjson.dumps(body), "xgrammar")
+    found = explain(model, CHAT, orjson.dumps(body))
     assert sum(each.step_us for each in found.contributions) == pytest.approx(cost.step_us)
     assert sum(each.compile_ms for each in found.contributions) == pytest.approx(cost.compile_ms)
     assert {"logprobs", "stop", "grammar"} == {each.hook for each in found.contributions}
@@ -82,10 +87,10 @@ def test_tools_are_told_apart(model: CostModel) -> None:
 
 
 def test_a_broken_body_or_a_plain_one_has_nothing_to_explain(model: CostModel) -> None:
-    assert explain_cost(model, CHAT, b"{", "xgrammar").contributions == ()
+    assert explain(model, CHAT, b"{").contributions == ()
     assert explained(model).contributions == ()
     assert explained(model, n="x").contributions == ()
-    assert explain_cost(model, "/v1/models", b"", "xgrammar").places == ()
+    assert explain(model, "/v1/models", b"").places == ()
 
 
 def test_every_mechanism_that_costs_in_one_place_has_advice(model: CostModel) -> None:
