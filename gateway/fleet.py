@@ -13,7 +13,8 @@ from typing import TypeVar, cast
 
 import structlog
 
-from gateway.breaker.replica import ReplicaBreaker, ReplicaTransition
+from gateway.breaker.replica import ReplicaBreaker
+from gateway.breaker.replicastates import ReplicaTransition
 from gateway.call import Link, Terms
 from gateway.control.assembly import build_pool, build_replica, build_target, pool_settings
 from gateway.control.config import Config, PoolConfig, ReplicaConfig

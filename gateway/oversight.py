@@ -15,7 +15,8 @@ import structlog
 from gateway.breaker.ledger import Transition
 from gateway.breaker.policy import BreakerPolicy
 from gateway.breaker.record import BreakerRecord, Kind
-from gateway.breaker.replica import ReplicaBreaker, ReplicaState, ReplicaTransition
+from gateway.breaker.replica import ReplicaBreaker
+from gateway.breaker.replicastates import ReplicaState, ReplicaTransition
 from gateway.breaker.transitions import Publish
 from gateway.breaker.trust import Trust
 from gateway.breaker.verdict import ProbeOffer

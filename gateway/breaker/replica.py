@@ -3,13 +3,13 @@
 Owns the counts, the windows and the state of each replica. Pure: the clock is injected, nothing is awaited; what a
 transition means for the pool is done by whoever is notified. Knows no health check, except that it asks who is up.
 
-Theory of operation. All that leads from one state to another stands in `TABLE`; who is `sick` is found by `observe…`
-and `tick`, from five signs: faults in a row, the share of faults in a window, first bytes or steps far slower than the
-other replicas', and silence while others make progress. Open: no request for a time that doubles with each opening.
-Half-open: a few trial requests at a time, and one of three things within `trial_timeout_s` of the first: enough of
-them were answered well (closed), one failed or none had an answer (open again), or answers came that say nothing
-(closed). So it always ends. The pool comes first: no more than a share of it is ever out, and what would empty it is
-not done: a replica that is needed is closed, whatever it did.
+Theory of operation. All that leads from one state to another stands in the table of replicastates.py; who is `sick` is
+found by `observe…` and `tick`, from five signs: faults in a row, the share of faults in a window, first bytes or steps
+far slower than the other replicas', and silence while others make progress. Open: no request for a time that doubles
+with each opening. Half-open: a few trial requests at a time, and one of three things within `trial_timeout_s` of the
+first: enough of them were answered well (closed), one failed or none had an answer (open again), or answers came that
+say nothing (closed). So it always ends. The pool comes first: no more than a share of it is ever out, and what would
+empty it is not done: a replica that is needed is closed, whatever it did.
 
 What a request costs is not the replica's doing, and is kept out: steps are compared without their hooks, first bytes
 only of requests that compile nothing, over-budget endings count for nothing, nor do faults of a signature that fails
@@ -19,113 +19,13 @@ wherever it runs. Nothing here feeds a signature's breaker.
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Protocol
 
 from gateway.breaker.culprit import Culprits
 from gateway.breaker.outcome import Outcome
-from gateway.breaker.outlier import OutlierPolicy, Samples, compare
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaPolicy:
-    """What a replica is held to; 0 turns a sign off.
-
-    consecutive_faults:  with no answer in between. Five: a deployment that restarts breaks a few connections.
-    error_rate:          share of faults among what ended within one or two windows, if those were `min_requests`.
-    window_s:            length of a window, for rates and for outliers.
-    silence_s:           no byte and no step for so long though requests run, while another replica moves; breaks of
-                         less than that do not count. Longer than the prefill of the longest prompt takes.
-    max_ejected_percent: of the pool's replicas; one at the least, but never the last that is up.
-    ejection_s, max_ejection_s: the first time out, and the longest.
-    forgive_after_s:     closed for so long, it begins with the first time out again.
-    trials:              requests at a time while half-open. trial_successes: answered well, they close it.
-    trial_timeout_s:     after the first trial: what was not answered by then is lost.
-    """
-
-    consecutive_faults: int = 5
-    error_rate: float = 0.5
-    min_requests: int = 20
-    window_s: float = 10.0
-    outlier: OutlierPolicy = field(default_factory=OutlierPolicy)
-    silence_s: float = 30.0
-    max_ejected_percent: float = 50.0
-    ejection_s: float = 5.0
-    max_ejection_s: float = 300.0
-    forgive_after_s: float = 300.0
-    trials: int = 3
-    trial_successes: int = 2
-    trial_timeout_s: float = 60.0
-
-
-class ReplicaState(StrEnum):
-    """Closed: takes requests. Open: takes none. Half-open: takes a few."""
-
-    closed = "closed"
-    open = "open"
-    half_open = "half_open"
-
-
-class Event(StrEnum):
-    """What can happen to a replica's breaker."""
-
-    sick = "sick"
-    """One of the signs, or a trial that failed or was lost."""
-    served = "served"
-    """The time out is over."""
-    recovered = "recovered"
-    """Trials went well, or nothing spoke against it any more."""
-    needed = "needed"
-    """Nothing else of the pool would be left."""
-    answered = "answered"
-    """A trial ended that decides nothing: another may be sent."""
-
-
-TABLE: dict[tuple[ReplicaState, Event], ReplicaState] = {
-    (ReplicaState.closed, Event.sick): ReplicaState.open,
-    (ReplicaState.open, Event.served): ReplicaState.half_open,
-    (ReplicaState.open, Event.needed): ReplicaState.closed,
-    (ReplicaState.half_open, Event.sick): ReplicaState.open,
-    (ReplicaState.half_open, Event.answered): ReplicaState.half_open,
-    (ReplicaState.half_open, Event.recovered): ReplicaState.closed,
-    (ReplicaState.half_open, Event.needed): ReplicaState.closed,
-}
-"""Every transition there is. What is missing does not happen: a sick replica that is open already stays so."""
-
-
-class Sign(StrEnum):
-    """By what a replica was found to be sick."""
-
-    faults_in_a_row = "faults_in_a_row"
-    error_rate = "error_rate"
-    slow_first_byte = "slow_first_byte"
-    slow_steps = "slow_steps"
-    silence = "silence"
-    trial_failed = "trial_failed"
-    trial_lost = "trial_lost"
-    by_hand = "by_hand"
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaTransition:
-    """A change of one replica's breaker, for whoever acts on it, logs and counts it.
-
-    reason:  for people: what was seen, with figures.
-    sign:    by what it was found to be sick; None for any other event.
-    until_s: reading of the breaker's clock when the time out ends; None unless `after` is open.
-    trials:  how many more requests it may be sent now; 0 unless `after` is half-open.
-    """
-
-    pool: str
-    replica: str
-    before: ReplicaState
-    after: ReplicaState
-    event: Event
-    reason: str
-    sign: Sign | None = None
-    until_s: float | None = None
-    trials: int = 0
+from gateway.breaker.outlier import Samples, compare
+from gateway.breaker.replicapolicy import ReplicaPolicy
+from gateway.breaker.replicastates import TABLE, Event, ReplicaState, ReplicaTransition, Sign
 
 
 class Answers(Protocol):

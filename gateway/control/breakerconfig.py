@@ -16,7 +16,7 @@ from gateway.breaker.policy import (
     OverBudget,
     Probing,
 )
-from gateway.breaker.replica import ReplicaPolicy
+from gateway.breaker.replicapolicy import ReplicaPolicy
 from gateway.control.part import Count, Factor, Name, Part, Seconds
 from gateway.routing.admission import AdmissionPolicy
 

@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from gateway.breaker.record import Kind, State
-from gateway.breaker.replica import ReplicaState
+from gateway.breaker.replicastates import ReplicaState
 from gateway.control.context import AdminContext
 from gateway.feed.sources import Source
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.breaker.replica import ReplicaState
+from gateway.breaker.replicastates import ReplicaState
 from tests.integration.gateway.harness import ANSWER, EVENT, LAST, SSE_HEAD, Answer, Held, hang_up, ok, saying
 from tests.integration.loop.harness import COSTLY, KINDS, Replica, Stage, pool_of, stage, stays, street
 from tests.integration.wire.harness import Message, Served, chunk, until

@@ -7,7 +7,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from gateway.breaker.outcome import Outcome
 from gateway.breaker.outlier import OutlierPolicy
-from gateway.breaker.replica import TABLE, Event, ReplicaBreaker, ReplicaPolicy, ReplicaState, ReplicaTransition, Sign
+from gateway.breaker.replica import ReplicaBreaker
+from gateway.breaker.replicapolicy import ReplicaPolicy
+from gateway.breaker.replicastates import TABLE, Event, ReplicaState, ReplicaTransition, Sign
 
 CLOSED, OPEN, HALF_OPEN = ReplicaState.closed, ReplicaState.open, ReplicaState.half_open
 
