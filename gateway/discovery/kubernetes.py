@@ -36,7 +36,7 @@ class KubernetesOptions:
     namespace:  None: the one that this gateway runs in, else `default`.
     selector:   a label selector. resource: where readiness and addresses are read.
     kubeconfig: a file that says how the cluster is reached; None: as a pod in it, else as `kubectl` would.
-    first_pause_s, most_pause_s: after failures.
+    first_pause_s, longest_pause_s: after failures.
     """
 
     namespace: str | None
@@ -46,7 +46,7 @@ class KubernetesOptions:
     scheme: str
     kubeconfig: Path | None = None
     first_pause_s: float = 0.5
-    most_pause_s: float = 30.0
+    longest_pause_s: float = 30.0
 
 
 class _GoneError(Exception):
@@ -65,7 +65,7 @@ class Kubernetes:
 
     async def run(self, found: Found, failed: Failed) -> None:
         """List, watch, and begin again where that ends."""
-        pauses = Pauses(self._options.first_pause_s, self._options.most_pause_s)
+        pauses = Pauses(self._options.first_pause_s, self._options.longest_pause_s)
         while True:
             try:
                 async with await self._client() as client:

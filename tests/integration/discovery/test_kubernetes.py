@@ -30,7 +30,7 @@ async def watching(folder: Path, server: ApiServer, **options: Any) -> AsyncIter
         "scheme": "http",
         "kubeconfig": kubeconfig(folder, server),
         "first_pause_s": 0.02,
-        "most_pause_s": 0.1,
+        "longest_pause_s": 0.1,
     }
     sink = Sink()
     task = asyncio.create_task(Kubernetes(KubernetesOptions(**{**defaults, **options})).run(sink.found, sink.failed))
