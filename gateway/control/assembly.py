@@ -35,13 +35,6 @@ def route_over(config: Config, pools: Mapping[str, Pool], knows: Knowledge = NOT
     return Router(rules, pools, config.default_pool, config.quarantine_pool, knows)
 
 
-def build_targets(config: Config) -> Iterator[Target]:
-    """All replicas that the configuration names, as the senses see them."""
-    for name, pool in config.pools.items():
-        for replica in pool.replicas:
-            yield build_target(config, name, replica)
-
-
 def build_target(config: Config, pool_name: str, replica: ReplicaConfig) -> Target:
     """A replica of a pool, as the senses see it."""
     pool = config.pools[pool_name]

@@ -88,13 +88,6 @@ class Catalogue:
         if watch is not None:
             watch.due_s = self._clock()
 
-    def served_by(self, name: str) -> frozenset[str] | None:
-        """The names of a replica's models; None while it has not said."""
-        watch = self._watches.get(name)
-        if watch is None or watch.models is None:
-            return None
-        return frozenset(model["id"] for model in watch.models)
-
     @property
     def complete(self) -> bool:
         """Whether every replica has said what it serves, so that a model that none has named is unknown."""

@@ -119,11 +119,10 @@ def between(replica: str, before: Reading, after: Reading) -> EngineMetrics:
 
 
 class Scraper:
-    """Reads one replica's metrics when asked to. `last` is what it found last."""
+    """Reads one replica's metrics when asked to."""
 
     def __init__(self, replica: str, url: str, session: ReplicaSession) -> None:
         """`url`: of the engine, without a trailing slash."""
-        self.last: EngineMetrics | None = None
         self._replica = replica
         self._url = url + "/metrics"
         self._session = session
@@ -133,12 +132,11 @@ class Scraper:
         """What happened since the last call; None the first time and when there is nothing to be read."""
         reading = await self._read(at_s)
         before, self._before = self._before, reading
-        self.last = None if reading is None or before is None else between(self._replica, before, reading)
-        return self.last
+        return None if reading is None or before is None else between(self._replica, before, reading)
 
     def forget(self) -> None:
         """Begin anew: nobody has read for a while."""
-        self.last = self._before = None
+        self._before = None
 
     @property
     def answers(self) -> bool:

@@ -185,11 +185,6 @@ class Senses:
         offences = found.get("offences") if isinstance(found, dict) else None
         return offences if isinstance(offences, list) else []
 
-    def metrics(self, replica: str) -> EngineMetrics | None:
-        """The latest reading of a replica's metrics; None while it has a step feed, or says nothing."""
-        sensed = self._sensed.get(replica)
-        return None if sensed is None else sensed.scraper.last
-
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)

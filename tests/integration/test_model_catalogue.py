@@ -69,8 +69,6 @@ async def test_the_lists_of_all_replicas_are_joined_and_the_first_word_on_a_mode
         await until(lambda: catalogue.complete)
         assert list(catalogue.models()) == ["a", "b", "c"]
         assert catalogue.models()["b"] == {"id": "b", "object": "model", "owned_by": "one", "max_model_len": 4096}
-        assert catalogue.served_by("two") == {"b", "c"}
-        assert catalogue.served_by("three") is None
 
 
 async def test_a_new_adapter_is_seen_and_told_of() -> None:
@@ -113,7 +111,7 @@ async def test_one_that_has_no_such_list_serves_nothing_that_is_known() -> None:
     engine = Engine("one", [], status=404)
     async with asking(engine) as catalogue:
         await until(lambda: catalogue.complete)
-        assert catalogue.served_by("one") == frozenset()
+        assert catalogue.names() == frozenset()
 
 
 async def test_replicas_come_and_go() -> None:

@@ -121,5 +121,22 @@ async def test_nothing_is_refused_while_a_replica_has_not_said_what_it_serves() 
     async with house(pools, config={"models": {"unknown": "refuse"}}) as running:
         models = running.gateway._models
         assert models is not None
-        await until(lambda: models.catalogue.served_by("interactive-0") is not None)
+        await until(lambda: models.catalogue.names())
         assert (await running.ask(CHAT, {**BODY, "model": "gpt-5"})).status == 200
+
+
+async def test_a_replica_that_was_started_anew_with_another_model_is_noticed_at_once() -> None:
+    config = {"models": {"list": "merged", "unknown": "refuse", "refresh_s": 3600}}
+    async with house(two_models(), config=config) as running:
+        await known(running)
+        engine = running.engines["interactive-0"]
+        await engine.stop()
+        assert (await running.ask(CHAT, BODY | {"model": "qwen"})).status in (502, 503)
+        engine.answer = serving("mistral")
+        await engine.start()
+        models = running.gateway._models
+        assert models is not None
+        await until(lambda: models.catalogue.served_by("interactive-0") == {"mistral"})
+        assert (await running.ask(CHAT, BODY | {"model": "mistral"})).status == 200
+        gone = await running.ask(CHAT, BODY | {"model": "qwen"})
+        assert (gone.status, error_of(gone)["code"]) == (404, "model_not_found")

@@ -9,7 +9,7 @@ import httpx
 from aiohttp import web
 
 from gateway.control.admin import create_admin_app
-from gateway.control.assembly import build_store, build_targets, build_tenants, route_over
+from gateway.control.assembly import build_store, build_target, build_tenants, route_over
 from gateway.control.classifier import build_classifier
 from gateway.control.config import Config, parse_config
 from gateway.control.context import AdminContext
@@ -147,7 +147,9 @@ async def running_admin(text: str = CONFIG) -> AsyncIterator[Admin]:
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         client.base_url = httpx.URL(f"http://127.0.0.1:{runner.addresses[0][1]}")
-        await context.senses.start(build_targets(config))
+        await context.senses.start(
+            build_target(config, name, replica) for name, pool in config.pools.items() for replica in pool.replicas
+        )
         try:
             yield admin
         finally:
