@@ -11,7 +11,7 @@ import typer
 import uvloop
 
 from gateway.cli.failure import CliError
-from gateway.cli.loading import load
+from gateway.cli.loading import read
 from gateway.cli.notify import notify_ready, notify_stopping
 from gateway.cli.openfiles import allow_open_files
 from gateway.cli.run import Stop, running
@@ -31,17 +31,19 @@ def run(path: Path, workers: str | None) -> None:
     Raises CliError when that or the configuration is wrong, or a port is taken.
     """
     wanted = None if workers is None else worker_count(_read_workers(workers))
-    config = load(path)
+    document, config = read(path)
     configure_logs(config.logs)
     allow_open_files()
     for warning in config.warnings:
         _log.warning("configuration", problem=str(warning))
-    if (wanted or worker_count(config.workers)) == 1:
+    count = wanted or worker_count(config.workers)
+    if count == 1:
+        del document  # which may be large, and is for workers alone
         sys.exit(uvloop.run(_serve(config)))
     from gateway.cli.supervise import supervise
-    from gateway.workers.supervisor import load as load_for_workers
+    from gateway.workers.supervisor import Loaded
 
-    sys.exit(uvloop.run(supervise(load_for_workers(path, wanted), wanted, _HINT)))
+    sys.exit(uvloop.run(supervise(Loaded(path, document, config, count), wanted, _HINT)))
 
 
 def _read_workers(text: str) -> int | Literal["auto"]:

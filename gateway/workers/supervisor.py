@@ -6,19 +6,17 @@ nothing while nothing happens.
 """
 
 import asyncio
-import os
 import tempfile
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from gateway.control.config import Config, check_config
+from gateway.control.config import Config, read_config
 from gateway.control.document import Document
-from gateway.control.includes import read_with_includes
 from gateway.control.problem import ConfigError
 from gateway.control.workersconfig import worker_count
 from gateway.retry.pauses import Pauses
@@ -51,24 +49,18 @@ class NotStartedError(Exception):
 
 @dataclass(slots=True)
 class Loaded:
-    """A configuration, and the plain data that it was made of, which the workers make theirs of."""
+    """A configuration, and the plain data that it was made of, which the workers make theirs of. `count`: of workers."""
 
     path: Path
     document: Document
     config: Config
-    count: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.count = worker_count(self.config.workers)
+    count: int
 
 
 def load(path: Path, workers: int | None = None) -> Loaded:
     """Read and check a configuration file. `workers`: in place of its own. Raises ConfigError."""
-    document = read_with_includes(path, os.environ)
-    loaded = Loaded(path, document, check_config(document, path.parent, path))
-    if workers is not None:
-        loaded.count = workers
-    return loaded
+    document, config = read_config(path)
+    return Loaded(path, document, config, workers or worker_count(config.workers))
 
 
 class Supervisor:
