@@ -49,7 +49,7 @@ class NotStartedError(Exception):
 
 @dataclass(slots=True)
 class Loaded:
-    """A configuration, and the plain data that it was made of, which the workers make theirs of. `count`: of workers."""
+    """A configuration, and the plain data that it was made of, as the workers make theirs. `count`: of workers."""
 
     path: Path
     document: Document
