@@ -1,6 +1,6 @@
 """The house keeps its order: who may import whom, checked on the imports that are really there.
 
-The table is that of DESIGN.md ("The house"). Imports for type checking count, too: knowing a type is knowing.
+The table is that of docs/architecture.md. Imports for type checking count, too: knowing a type is knowing.
 """
 
 import ast
