@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
 from gateway import __version__
+from gateway.control.families import counted
 from gateway.control.tally import Histogram, Tally
 from gateway.routing.pool import Pool
 
@@ -34,29 +35,25 @@ class Metrics(Collector):
         yield from self._state()
 
     def _traffic(self) -> Iterator[Metric]:
-        requests = CounterMetricFamily(
-            "steplane_requests",
-            "Requests finished, by the rule that matched, the pool that took them and the class of the status sent; "
-            "pool is empty where none could take them, status 0xx where the client left before any was sent.",
-            labels=("pool", "rule", "status"),
-        )
-        spills = CounterMetricFamily(
-            "steplane_spilled_requests",
-            "Requests that another pool took because their own had no available replica.",
-            labels=("from", "to"),
-        )
         finished: Counter[tuple[str, str, str]] = Counter()
         spilled: Counter[tuple[str, str]] = Counter()
         for (pool, rule, spilled_from, status_class), count in self._tally.finished_requests().items():
             finished[pool, rule, f"{status_class}xx"] += count
             if spilled_from:
                 spilled[spilled_from, pool] += count
-        for request_labels, count in finished.items():
-            requests.add_metric(request_labels, count)
-        for spill_labels, count in spilled.items():
-            spills.add_metric(spill_labels, count)
-        yield requests
-        yield spills
+        yield counted(
+            "steplane_requests",
+            "Requests finished, by the rule that matched, the pool that took them and the class of the status sent; "
+            "pool is empty where none could take them, status 0xx where the client left before any was sent.",
+            ("pool", "rule", "status"),
+            finished.items(),
+        )
+        yield counted(
+            "steplane_spilled_requests",
+            "Requests that another pool took because their own had no available replica.",
+            ("from", "to"),
+            spilled.items(),
+        )
 
         tenants = CounterMetricFamily(
             "steplane_tenant_requests",
@@ -80,24 +77,18 @@ class Metrics(Collector):
         yield ttft
 
     def _faults(self) -> Iterator[Metric]:
-        errors = CounterMetricFamily(
+        yield counted(
             "steplane_upstream_errors",
             "Failed attempts at replicas and broken responses, by what went wrong.",
-            labels=("pool", "replica", "kind"),
+            ("pool", "replica", "kind"),
+            self._tally.upstream_errors.items(),
         )
-        for labels, count in self._tally.upstream_errors.items():
-            errors.add_metric(labels, count)
-        yield errors
-
-        refusals = CounterMetricFamily(
+        yield counted(
             "steplane_refused_requests",
             "Bodies answered with an error instead of being routed, by error code.",
-            labels=("code",),
+            ("code",),
+            self._tally.refusals.items(),
         )
-        for code, count in self._tally.refusals.items():
-            refusals.add_metric((code,), count)
-        yield refusals
-
         yield CounterMetricFamily(
             "steplane_client_disconnects",
             "Clients that left before their response was complete.",

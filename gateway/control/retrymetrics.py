@@ -6,10 +6,11 @@ fixed lists (tally.py).
 
 from collections.abc import Iterator, Mapping
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from gateway.control.families import counted
 from gateway.control.tally import Tally
 from gateway.routing.pool import Pool
 
@@ -23,43 +24,32 @@ class RetryMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Everything in Prometheus' form."""
-        retries = CounterMetricFamily(
+        tally = self._tally
+        yield counted(
             "steplane_retries",
             "Further attempts at requests, by the pool and the outcome of the attempt before.",
-            labels=("pool", "reason"),
+            ("pool", "reason"),
+            tally.retries.items(),
         )
-        for labels, count in self._tally.retries.items():
-            retries.add_metric(labels, count)
-        yield retries
-
-        exhausted = CounterMetricFamily(
+        yield counted(
             "steplane_retry_budget_exhausted",
             "Retries and hedges that there were not because the pool's retry budget was used up.",
-            labels=("pool",),
+            ("pool",),
+            tally.retry_budget_exhausted.items(),
         )
-        for pool, count in self._tally.retry_budget_exhausted.items():
-            exhausted.add_metric((pool,), count)
-        yield exhausted
-
-        hedges = CounterMetricFamily(
+        yield counted(
             "steplane_hedges",
             "Second attempts beside a first one that was late, by what came of them: sent, and of those won, lost, "
             "failed and took_over (the first one had failed); over_share and no_replica were not sent.",
-            labels=("pool", "outcome"),
+            ("pool", "outcome"),
+            tally.hedges.items(),
         )
-        for labels, count in self._tally.hedges.items():
-            hedges.add_metric(labels, count)
-        yield hedges
-
-        deadlines = CounterMetricFamily(
+        yield counted(
             "steplane_deadlines_exceeded",
             "Requests that were ended because the time that their route or client gave them was over.",
-            labels=("pool",),
+            ("pool",),
+            tally.deadlines_exceeded.items(),
         )
-        for pool, count in self._tally.deadlines_exceeded.items():
-            deadlines.add_metric((pool,), count)
-        yield deadlines
-
         resting = GaugeMetricFamily(
             "steplane_replica_resting",
             "1 while a replica gets no requests because its engine said when to come back, else 0.",

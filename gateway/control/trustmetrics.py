@@ -5,7 +5,7 @@ request: no signature and no tenant.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import cast
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from gateway.breaker.record import Kind, State
 from gateway.breaker.replicastates import ReplicaState
 from gateway.control.context import AdminContext
+from gateway.control.families import counted
 from gateway.feed.sources import Source
 
 _REPLICA = ("pool", "replica")
@@ -48,23 +49,20 @@ class TrustMetrics(Collector):
                     quarantined.add_metric((kind.value, state.value), count[kind, state])
         yield quarantined
 
-        transitions = CounterMetricFamily(
+        yield counted(
             "steplane_breaker_transitions",
             "Changes of breakers, of signatures, tenants and replicas, by state before and after; other gateways' too.",
-            labels=("kind", "before", "after"),
+            ("kind", "before", "after"),
+            self._context.transitions.items(),
         )
-        for labels, changes in self._context.transitions.items():
-            transitions.add_metric(labels, changes)
-        yield transitions
-
         tally = self._context.tally
-        yield _counted(
+        yield counted(
             "steplane_quarantined_requests",
             "Requests that were not let into the pool that their rule names, by it and by what came of them.",
             ("pool", "outcome"),
             tally.quarantined.items(),
         )
-        yield _counted(
+        yield counted(
             "steplane_evicted_requests",
             "Running requests of a signature that tripped, by their pool and by what came of them.",
             ("pool", "outcome"),
@@ -199,12 +197,3 @@ class TrustMetrics(Collector):
             yield GaugeMetricFamily(
                 "steplane_state_latency_seconds", "Round trip of the last exchange.", status.latency_ms / 1e3
             )
-
-
-def _counted(
-    name: str, documentation: str, labels: tuple[str, ...], counts: Iterable[tuple[tuple[str, ...], int]]
-) -> CounterMetricFamily:
-    family = CounterMetricFamily(name, documentation, labels=labels)
-    for values, count in counts:
-        family.add_metric(values, count)
-    return family
