@@ -9,7 +9,8 @@ import uvloop
 from gateway.app import Gateway
 from gateway.cli.run import Stop, running, unless
 from gateway.cli.simulators import Simulator, Simulators, require_simulator
-from gateway.control.config import AdminConfig, Config, ReplicaConfig, parse_config
+from gateway.control.adminconfig import AdminConfig
+from gateway.control.config import Config, ReplicaConfig, parse_config
 from gateway.control.listenconfig import ListenConfig
 from gateway.control.logs import configure_logs
 from gateway.control.network import Address, parse_origin

@@ -6,7 +6,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from gateway.control.document import Document
 from gateway.control.network import Address
-from gateway.control.part import Name, Part
+from gateway.control.part import HostPort, Name, Part
 from gateway.control.problem import Problem
 from gateway.control.tenantsconfig import KeyDigest
 from gateway.control.validation import custom_error
@@ -50,6 +50,18 @@ class AdminAuthConfig(Part):
     def is_given(self) -> bool:
         """Whether anybody is named."""
         return bool(self.tokens or self.basic)
+
+
+class AdminConfig(Part):
+    """The admin port: health, metrics, the API and the dashboard.
+
+    auth:  who may use it; needed where others than this machine can reach it.
+    hosts: names beside `localhost` and its own address by which it may be asked for while there is no login.
+    """
+
+    listen: HostPort = Address("127.0.0.1", 8081)
+    auth: AdminAuthConfig = AdminAuthConfig()
+    hosts: list[HostName] = Field(default_factory=list)
 
 
 def check_admin(listen: Address, auth: AdminAuthConfig, document: Document) -> list[Problem]:

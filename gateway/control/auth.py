@@ -16,9 +16,8 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from gateway.control.adminconfig import CredentialConfig
+from gateway.control.adminconfig import AdminConfig, CredentialConfig
 from gateway.control.api.reply import ApiError, error_response
-from gateway.control.config import AdminConfig
 from gateway.tenants.keys import digest
 
 log = structlog.get_logger("steplane.admin")

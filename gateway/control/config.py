@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from gateway.control.adminconfig import AdminAuthConfig, HostName, check_admin
+from gateway.control.adminconfig import AdminConfig, check_admin
 from gateway.control.balanceconfig import BalanceConfig, CapabilitiesConfig, LoadsConfig, Weight, check_balance
 from gateway.control.breakerconfig import (
     DEFAULT_QUARANTINE,
@@ -38,7 +38,7 @@ from gateway.control.listenconfig import ListenConfig, ListenConfigs, check_list
 from gateway.control.logsconfig import LogsConfig
 from gateway.control.modelsconfig import ModelsConfig
 from gateway.control.network import Address
-from gateway.control.part import Count, HostPort, Limit, Micros, Millis, Name, Part, ReplicaUrl, Seconds, Size
+from gateway.control.part import Count, Limit, Micros, Millis, Name, Part, ReplicaUrl, Seconds, Size
 from gateway.control.problem import ConfigError, Problem, in_order
 from gateway.control.recordconfig import RecordConfig
 from gateway.control.reloadconfig import ReloadConfig
@@ -56,18 +56,6 @@ _HARD_OVER_BUDGET = 20
 
 GrammarBackend = Literal["xgrammar", "llguidance", "outlines"]
 Version = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)*$")]
-
-
-class AdminConfig(Part):
-    """The admin port: health, metrics, the API and the dashboard.
-
-    auth:  who may use it; needed where others than this machine can reach it.
-    hosts: names beside `localhost` and its own address by which it may be asked for while there is no login.
-    """
-
-    listen: HostPort = Address("127.0.0.1", 8081)
-    auth: AdminAuthConfig = AdminAuthConfig()
-    hosts: list[HostName] = Field(default_factory=list)
 
 
 class LimitsConfig(Part):

@@ -8,9 +8,9 @@ import httpx
 import pytest
 from aiohttp import web
 
-from gateway.control.adminconfig import AdminAuthConfig, CredentialConfig
+from gateway.control.adminconfig import AdminAuthConfig, AdminConfig, CredentialConfig
 from gateway.control.auth import guard
-from gateway.control.config import AdminConfig, parse_config
+from gateway.control.config import parse_config
 from gateway.control.network import Address
 from gateway.tenants.keys import digest
 
