@@ -50,6 +50,3 @@ export function clock(at) {
   const today = time.toDateString() === new Date().toDateString();
   return today ? time.toLocaleTimeString("en-GB") : `${time.toLocaleDateString("en-CA")} ${time.toLocaleTimeString("en-GB")}`;
 }
-
-/** Seconds of the wall clock of a time in ISO 8601. */
-export const epoch = (iso) => (iso ? Date.parse(iso) / 1000 : null);
