@@ -41,6 +41,8 @@ from gateway.tenants.register import KEY_KIND, SPENT_KIND, Register
 log = structlog.get_logger("steplane.breaker")
 
 _TICK_S = 1.0
+_IN_ONE_TURN = 100
+"""Replicas; then the loop, which carries requests, goes round."""
 _SHARE_EVERY = 2
 """Ticks between two exchanges of the cost book with other gateways."""
 _AGE_EVERY = 60
@@ -261,14 +263,18 @@ class Oversight:
             await asyncio.sleep(_TICK_S)
             ticks += 1
             try:
-                self._work(ticks)
+                await self._work(ticks)
             except Exception:
                 log.exception("oversight_failed")
 
-    def _work(self, ticks: int) -> None:
+    async def _work(self, ticks: int) -> None:
         self.trust.tick()
         breakers: dict[ReplicaBreaker, None] = {}
-        for name, overseen in self._replicas.items():
+        for at, (name, overseen) in enumerate(list(self._replicas.items())):
+            if at % _IN_ONE_TURN == _IN_ONE_TURN - 1:
+                await asyncio.sleep(0)
+            if self._replicas.get(name) is not overseen:
+                continue
             breakers[overseen.breaker] = None
             progress_s = max(overseen.last_read_at, self._advanced_s.get(name, overseen.last_read_at))
             overseen.breaker.observe_progress(name, overseen.replica.in_flight, progress_s)

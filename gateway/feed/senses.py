@@ -35,6 +35,8 @@ from gateway.feed.target import Target
 log = structlog.get_logger("steplane.feed")
 
 _TICK_S = 1.0
+_IN_ONE_TURN = 100
+"""Replicas; then the loop, which carries requests, goes round."""
 _LESS_OFTEN = 6
 _SPEAKS_EVERY_S = 1.0
 """A step feed sends a line at least this often."""
@@ -191,8 +193,10 @@ class Senses:
             self._running.rotate()
             now = self._clock()
             self._ending = {task for task in self._ending if not task.done()}
-            for sensed in list(self._sensed.values()):
+            for at, sensed in enumerate(list(self._sensed.values())):
                 sensed.tick(now)
+                if at % _IN_ONE_TURN == _IN_ONE_TURN - 1:
+                    await asyncio.sleep(0)
 
 
 class _Sensed:
