@@ -22,6 +22,7 @@ import yaml
 
 from gateway.app import Gateway
 from gateway.control.config import load_config
+from gateway.control.logs import configure_logs
 
 _EVERY_S = 0.001
 _POOLS = 10
@@ -60,6 +61,7 @@ def _document(replicas: int, rules: int, port: int, variant: int) -> str:
             "listen": "127.0.0.1:0",
             "admin": {"listen": "127.0.0.1:0"},
             "default_pool": "p0",
+            "logs": {"level": "warning"},
             "pools": pools,
             "rules": [
                 {
@@ -125,7 +127,9 @@ async def _bench(replicas: int, rules: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "gateway.yaml"
         file.write_text(_document(replicas, rules, port, 0))
-        gateway = Gateway(load_config(file))
+        config = load_config(file)
+        configure_logs(config.logs)
+        gateway = Gateway(config)
         await gateway.start()
         try:
             await gateway.wait_all_up()
