@@ -6,7 +6,6 @@ What it answers is in gateway/control/api, a file for each noun; who may ask in 
 from dataclasses import dataclass
 
 from aiohttp import web
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import CollectorRegistry
 
 from gateway import __version__
@@ -29,6 +28,7 @@ from gateway.control.auth import guard
 from gateway.control.context import AdminContext
 from gateway.control.dashboard.page import Page, wants_page
 from gateway.control.discoverymetrics import DiscoveryMetrics
+from gateway.control.exposition import page
 from gateway.control.metrics import Metrics, create_registry
 from gateway.control.reloadmetrics import ReloadMetrics
 from gateway.control.retrymetrics import RetryMetrics
@@ -132,5 +132,5 @@ class _Admin:
         return json_reply(state, status=200 if reason is None else 503)
 
     async def metrics(self, request: web.Request) -> web.Response:
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return web.Response(body=encode(self.registry), headers={"content-type": content_type})
+        body, content_type = await page(self.registry, request.headers.get("accept", ""))
+        return web.Response(body=body, headers={"content-type": content_type})

@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
 from gateway import __version__
+from gateway.control.exposition import in_parts
 from gateway.control.families import counted
 from gateway.control.tally import Histogram, Tally
 from gateway.routing.pool import Pool
@@ -96,22 +97,24 @@ class Metrics(Collector):
         )
 
     def _state(self) -> Iterator[Metric]:
-        in_flight = GaugeMetricFamily(
-            "steplane_in_flight_requests", "Requests open on each replica now.", labels=("pool", "replica")
-        )
-        up = GaugeMetricFamily(
-            "steplane_replica_up", "1 while a replica takes requests, else 0.", labels=("pool", "replica")
-        )
+        for part in in_parts(self._pools):
+            in_flight = GaugeMetricFamily(
+                "steplane_in_flight_requests", "Requests open on each replica now.", labels=("pool", "replica")
+            )
+            up = GaugeMetricFamily(
+                "steplane_replica_up", "1 while a replica takes requests, else 0.", labels=("pool", "replica")
+            )
+            for replica in part:
+                in_flight.add_metric((replica.pool, replica.name), replica.in_flight)
+                up.add_metric((replica.pool, replica.name), float(replica.available))
+            yield from (in_flight, up)
         budget = GaugeMetricFamily(
             "steplane_step_budget_seconds", "Hook time that one step may take in a pool.", labels=("pool",)
         )
         for pool in self._pools.values():
             if pool.step_budget_us is not None:
                 budget.add_metric((pool.name,), pool.step_budget_us / 1e6)
-            for replica in pool.replicas:
-                in_flight.add_metric((pool.name, replica.name), replica.in_flight)
-                up.add_metric((pool.name, replica.name), float(replica.available))
-        yield from (in_flight, up, budget)
+        yield budget
         info = GaugeMetricFamily("steplane_build_info", "Always 1; the label tells the version.", labels=("version",))
         info.add_metric((__version__,), 1)
         yield info

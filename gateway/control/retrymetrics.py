@@ -10,6 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from gateway.control.exposition import in_parts
 from gateway.control.families import counted
 from gateway.control.tally import Tally
 from gateway.routing.pool import Pool
@@ -50,12 +51,12 @@ class RetryMetrics(Collector):
             ("pool",),
             tally.deadlines_exceeded.items(),
         )
-        resting = GaugeMetricFamily(
-            "steplane_replica_resting",
-            "1 while a replica gets no requests because its engine said when to come back, else 0.",
-            labels=("pool", "replica"),
-        )
-        for each in self._pools.values():
-            for replica in each.replicas:
-                resting.add_metric((each.name, replica.name), float(replica.resting))
-        yield resting
+        for part in in_parts(self._pools):
+            resting = GaugeMetricFamily(
+                "steplane_replica_resting",
+                "1 while a replica gets no requests because its engine said when to come back, else 0.",
+                labels=("pool", "replica"),
+            )
+            for replica in part:
+                resting.add_metric((replica.pool, replica.name), float(replica.resting))
+            yield resting

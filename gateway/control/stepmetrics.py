@@ -3,13 +3,15 @@
 Made when `/metrics` is scraped, from what step feeds and streams have told.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from gateway.control.context import AdminContext
+from gateway.control.exposition import in_parts
+from gateway.routing.replica import Replica
 
 
 class StepMetrics(Collector):
@@ -46,18 +48,18 @@ class StepMetrics(Collector):
         for pool, ratios in self._context.pool_steps.errors.items():
             errors.add_metric((pool,), ratios.cumulative(), ratios.total)
         yield errors
-        yield self._gaps()
+        for part in in_parts(self._context.router.pools):
+            yield self._gaps(part)
 
-    def _gaps(self) -> Metric:
+    def _gaps(self, replicas: Iterable[Replica]) -> Metric:
         gaps = GaugeMetricFamily(
             "steplane_itl_median_seconds",
             "Median of the latest gaps between chunks of streams that were looked at, where there is no step feed.",
             labels=("pool", "replica"),
         )
-        for pool in self._context.router.pools.values():
-            for replica in pool.replicas:
-                itl = self._context.senses.itl(replica.name)
-                median_us = None if itl is None or not itl.on else itl.median_us()
-                if median_us is not None:
-                    gaps.add_metric((pool.name, replica.name), median_us / 1e6)
+        for replica in replicas:
+            itl = self._context.senses.itl(replica.name)
+            median_us = None if itl is None or not itl.on else itl.median_us()
+            if median_us is not None:
+                gaps.add_metric((replica.pool, replica.name), median_us / 1e6)
         return gaps

@@ -4,8 +4,7 @@ Text is made when `/metrics` is scraped. Labels come from the configuration and 
 request: no signature and no tenant.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import cast
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -15,8 +14,10 @@ from prometheus_client.registry import Collector
 from gateway.breaker.record import Kind, State
 from gateway.breaker.replicastates import ReplicaState
 from gateway.control.context import AdminContext
+from gateway.control.exposition import in_parts
 from gateway.control.families import counted
 from gateway.feed.sources import Source
+from gateway.routing.replica import Replica
 
 _REPLICA = ("pool", "replica")
 
@@ -30,10 +31,12 @@ class TrustMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Everything in Prometheus' form."""
         yield from self._quarantine()
-        yield from self._replica_breakers()
         yield from self._admission()
-        yield from self._feeds()
-        yield from self._steps()
+        for part in in_parts(self._context.router.pools):
+            yield self._replica_breakers(part)
+            yield from self._booked(part)
+            yield from self._feeds(part)
+            yield from self._steps(part)
         yield from self._memory()
 
     def _quarantine(self) -> Iterator[Metric]:
@@ -69,19 +72,17 @@ class TrustMetrics(Collector):
             tally.evicted.items(),
         )
 
-    def _replica_breakers(self) -> Iterator[Metric]:
+    def _replica_breakers(self, replicas: Iterable[Replica]) -> Metric:
         states = GaugeMetricFamily(
             "steplane_replica_breaker",
             "1 for the state that a replica's breaker is in, 0 for the others.",
             labels=(*_REPLICA, "state"),
         )
-        for pool in self._context.router.pools.values():
-            breaker = self._context.breakers[pool.name]
-            for replica in pool.replicas:
-                now = breaker.state(replica.name)
-                for state in ReplicaState:
-                    states.add_metric((pool.name, replica.name, state.value), float(state is now))
-        yield states
+        for replica in replicas:
+            now = self._context.breakers[replica.pool].state(replica.name)
+            for state in ReplicaState:
+                states.add_metric((replica.pool, replica.name, state.value), float(state is now))
+        return states
 
     def _admission(self) -> Iterator[Metric]:
         waiting = GaugeMetricFamily("steplane_queue_requests", "Requests that wait for room now.", labels=("pool",))
@@ -93,14 +94,6 @@ class TrustMetrics(Collector):
             "Requests that wait no more: admitted, full (429), late (503), left (client gone), homeless (pool gone).",
             labels=("pool", "outcome"),
         )
-        booked = GaugeMetricFamily(
-            "steplane_booked_step_seconds",
-            "Hook time for each step that the requests running on a replica are expected to take together.",
-            labels=_REPLICA,
-        )
-        structured = GaugeMetricFamily(
-            "steplane_structured_requests", "Requests with a grammar that run on a replica now.", labels=_REPLICA
-        )
         for pool in self._context.router.pools.values():
             queue = self._context.queues[pool.name]
             waiting.add_metric((pool.name,), len(queue))
@@ -109,12 +102,23 @@ class TrustMetrics(Collector):
             counts = (queue.admitted, queue.full, queue.late, queue.left, queue.homeless)
             for outcome, requests in zip(outcomes, counts, strict=True):
                 left.add_metric((pool.name, outcome), requests)
-            for replica in pool.replicas:
-                booked.add_metric((pool.name, replica.name), replica.booked_us / 1e6)
-                structured.add_metric((pool.name, replica.name), replica.structured)
-        yield from (waiting, oldest, left, booked, structured)
+        yield from (waiting, oldest, left)
 
-    def _feeds(self) -> Iterator[Metric]:
+    def _booked(self, replicas: Iterable[Replica]) -> Iterator[Metric]:
+        booked = GaugeMetricFamily(
+            "steplane_booked_step_seconds",
+            "Hook time for each step that the requests running on a replica are expected to take together.",
+            labels=_REPLICA,
+        )
+        structured = GaugeMetricFamily(
+            "steplane_structured_requests", "Requests with a grammar that run on a replica now.", labels=_REPLICA
+        )
+        for replica in replicas:
+            booked.add_metric((replica.pool, replica.name), replica.booked_us / 1e6)
+            structured.add_metric((replica.pool, replica.name), replica.structured)
+        yield from (booked, structured)
+
+    def _feeds(self, replicas: Iterable[Replica]) -> Iterator[Metric]:
         source = GaugeMetricFamily(
             "steplane_feed_source",
             "1 for the source that the gateway has on a replica's steps, 0 for the others; best first: "
@@ -142,9 +146,11 @@ class TrustMetrics(Collector):
             "Steps in which the step thread waited for a CPU, so that no request was blamed.",
             labels=_REPLICA,
         )
-        pool_of = self._pool_of()
-        for status in self._context.senses.status():
-            labels = (pool_of[status.replica], status.replica)
+        for replica in replicas:
+            status = self._context.senses.status_of(replica.name)
+            if status is None:  # it has just left
+                continue
+            labels = (replica.pool, replica.name)
             for each in Source:
                 source.add_metric((*labels, each.value), float(each is status.source))
             if status.lag_s is not None:
@@ -155,25 +161,22 @@ class TrustMetrics(Collector):
             starved.add_metric(labels, status.starved)
         yield from (source, lag, records, lost, unattributed, starved)
 
-    def _steps(self) -> Iterator[Metric]:
+    def _steps(self, replicas: Iterable[Replica]) -> Iterator[Metric]:
         steps = CounterMetricFamily("steplane_steps", "Steps that have ended, as the feed tells.", labels=_REPLICA)
         seconds = CounterMetricFamily(
             "steplane_step_seconds",
             "What these steps took: in all, in the model's forward pass, and in hooks of requests.",
             labels=(*_REPLICA, "part"),
         )
-        pool_of = self._pool_of()
-        for replica, totals in self._context.steps.items():
-            labels = (pool_of[replica], replica)
+        for replica in replicas:
+            totals = self._context.steps.get(replica.name)
+            if totals is None:
+                continue
+            labels = (replica.pool, replica.name)
             steps.add_metric(labels, totals.steps)
             for part, spent_s in (("all", totals.step_s), ("forward", totals.forward_s), ("hooks", totals.hook_s)):
                 seconds.add_metric((*labels, part), spent_s)
         yield from (steps, seconds)
-
-    def _pool_of(self) -> dict[str, str]:
-        """By the name of a replica; "" where it has just left."""
-        pools = self._context.router.pools.values()
-        return defaultdict(str, {each.name: each.pool for pool in pools for each in pool.replicas})
 
     def _memory(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(

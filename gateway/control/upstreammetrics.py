@@ -1,12 +1,14 @@
 """How Prometheus reads the connections to replicas (wire/upstream.py). Made when `/metrics` is scraped."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from gateway.control.exposition import in_parts
 from gateway.routing.pool import Pool
+from gateway.routing.replica import Replica
 from gateway.wire.upstream import Upstream
 
 _PLACE = ("pool", "replica")
@@ -21,12 +23,10 @@ class UpstreamMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All of them, with what was counted since they were first made."""
-        places = [
-            ((replica.pool, replica.name), self._upstreams[replica.name])
-            for pool in self._pools.values()
-            for replica in pool.replicas
-            if replica.name in self._upstreams
-        ]
+        for part in in_parts(self._pools):
+            yield from self._of(part)
+
+    def _of(self, replicas: Iterable[Replica]) -> Iterator[Metric]:
         connections = GaugeMetricFamily(
             "steplane_upstream_connections",
             "Connections that are open to each replica, by what they do: idle, or busy with a request.",
@@ -54,7 +54,10 @@ class UpstreamMetrics(Collector):
         lookups = CounterMetricFamily(
             "steplane_upstream_dns_lookups", "How often the name of a replica was looked up.", labels=_PLACE
         )
-        for place, upstream in places:
+        for replica in replicas:
+            place, upstream = (replica.pool, replica.name), self._upstreams.get(replica.name)
+            if upstream is None:  # it has just left
+                continue
             connections.add_metric((*place, "idle"), upstream.idle)
             connections.add_metric((*place, "busy"), upstream.open - upstream.idle)
             waiting.add_metric(place, upstream.waiting)

@@ -168,6 +168,11 @@ class Senses:
         now = self._clock()
         return [sensed.status(now) for sensed in self._sensed.values()]
 
+    def status_of(self, replica: str) -> SourceStatus | None:
+        """Which source one replica has; None for a replica that is not watched."""
+        sensed = self._sensed.get(replica)
+        return None if sensed is None else sensed.status(self._clock())
+
     async def offences(self, replica: str) -> list[Any]:
         """What a replica's watchdog has caught lately, with stacks, as its step feed tells it; nothing without one.
 

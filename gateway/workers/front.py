@@ -151,7 +151,7 @@ class Front:
             # One that has ended meanwhile was counted when it did.
             if families is not None and worker.key in self._supervisor.workers:
                 self._merged.seen(worker.key, families, worker.count)
-        self._merged.seen(_OURSELVES, collect(self._own))
+        self._merged.seen(_OURSELVES, await collect(self._own))
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         registry = CollectorRegistry()
         registry.register(_AsCollector(self._merged))

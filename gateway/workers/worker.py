@@ -97,7 +97,7 @@ class _Worker:
         ]
         try:
             await self._over.wait()
-            self._channel.send(Samples(0, collect(self._gateway.registry)))
+            self._channel.send(Samples(0, await collect(self._gateway.registry)))
             await self._channel.flush()
         finally:
             tasks += [self._ending] if self._ending is not None else []
@@ -156,7 +156,7 @@ class _Worker:
                 case Reload():
                     self._gateway.reloading.request("signal")
                 case AskSamples(number):
-                    self._channel.send(Samples(number, collect(self._gateway.registry)))
+                    self._channel.send(Samples(number, await collect(self._gateway.registry)))
                 case Hello():
                     pass
 

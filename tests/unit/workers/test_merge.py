@@ -100,13 +100,13 @@ def test_a_page_of_one_process_is_the_same_after_the_merge() -> None:
     registry = CollectorRegistry()
     registry.register(_Page(requests, times, up))
     merged = Merged()
-    merged.seen(1, collect(registry))
+    merged.seen(1, await collect(registry))
     again = CollectorRegistry()
     again.register(_Page(*metrics(merged.families())))
     assert generate_latest(again) == generate_latest(registry)
 
 
-def test_of_two_traces_the_newer_one_stands_beside_a_bucket() -> None:
+async def test_of_two_traces_the_newer_one_stands_beside_a_bucket() -> None:
     merged = Merged()
     for process, (trace, at) in enumerate([("old", 10.0), ("new", 20.0), ("older", 5.0)], 1):
         ttft = HistogramMetricFamily("steplane_ttft_seconds", "x", labels=("pool",))
@@ -114,7 +114,8 @@ def test_of_two_traces_the_newer_one_stands_beside_a_bucket() -> None:
         ttft.add_metric(("chat",), [("0.1", 1.0, exemplar), ("+Inf", 2.0)], 0.5)
         registry = CollectorRegistry()
         registry.register(_Page(ttft))
-        merged.seen(process, msgspec.msgpack.decode(msgspec.msgpack.encode(collect(registry)), type=list[Family]))
+        sent = msgspec.msgpack.encode(await collect(registry))
+        merged.seen(process, msgspec.msgpack.decode(sent, type=list[Family]))
 
     (metric,) = metrics(merged.families())
     assert [(each.labels["le"], each.exemplar) for each in metric.samples if each.exemplar is not None] == [
