@@ -1,6 +1,7 @@
 """`/api/v1/pools` and `/api/v1/replicas`: what there is, what runs on it, what it may hold, and who is trusted."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,6 +14,9 @@ from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
 from gateway.routing.settings import Reject
 from gateway.wire.upstream import Upstream
+
+_IN_ONE_TURN = 50
+"""Replicas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +31,22 @@ class PoolsApi:
 
     async def pools(self, _: web.Request) -> web.Response:
         """All pools, each with its replicas."""
-        sources = self._sources()
-        return json_reply({"pools": [self._pool(pool, sources) for pool in self.context.router.pools.values()]})
+        return json_reply({"pools": [await self._pool(pool) for pool in self._pools()]})
 
     async def replicas(self, _: web.Request) -> web.Response:
         """All replicas."""
-        sources = self._sources()
-        pools = self.context.router.pools.values()
-        return json_reply({"replicas": [each for pool in pools for each in self._replicas(pool, sources)]})
+        return json_reply({"replicas": [each for pool in self._pools() for each in await self._replicas(pool)]})
 
-    def _sources(self) -> Mapping[str, dict[str, Any]]:
-        return {status.replica: asdict(status) for status in self.context.senses.status()}
+    def _pools(self) -> Iterator[Pool]:
+        """All of them, but for those that go while the others are described."""
+        pools = self.context.router.pools
+        return (pool for pool in list(pools.values()) if pools.get(pool.name) is pool)
 
-    def _pool(self, pool: Pool, sources: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    async def _pool(self, pool: Pool) -> dict[str, Any]:
+        about = self._about(pool)
+        return about | {"replicas": await self._replicas(pool)}
+
+    def _about(self, pool: Pool) -> dict[str, Any]:
         unavailable = pool.when_unavailable
         config = self.context.config.pools[pool.name]
         return {
@@ -60,7 +67,6 @@ class PoolsApi:
             "in_flight": sum(replica.in_flight for replica in pool.replicas),
             "queue": self._queue(pool),
             "discovery": self._discovery(pool),
-            "replicas": self._replicas(pool, sources),
         }
 
     def _discovery(self, pool: Pool) -> dict[str, object] | None:
@@ -71,14 +77,20 @@ class PoolsApi:
         queue = self.context.queues[pool.name]
         return rounded(queue.snapshot()) | {"size": queue.policy.queue, "max_wait_s": queue.policy.max_wait_s}
 
-    def _replicas(self, pool: Pool, sources: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    async def _replicas(self, pool: Pool) -> list[dict[str, Any]]:
+        """In turns, since the loop carries requests, too."""
         breakers = {each["replica"]: each for each in self.context.breakers[pool.name].snapshot()}
-        return [self._replica(pool, each, breakers[each.name], sources.get(each.name)) for each in pool.replicas]
+        replicas: list[dict[str, Any]] = []
+        for at, replica in enumerate(pool.replicas, 1):
+            if not replica.retired:
+                replicas.append(self._replica(pool, replica, breakers[replica.name]))
+            if at % _IN_ONE_TURN == 0:
+                await asyncio.sleep(0)
+        return replicas
 
-    def _replica(
-        self, pool: Pool, replica: Replica, breaker: dict[str, object], source: dict[str, Any] | None
-    ) -> dict[str, Any]:
+    def _replica(self, pool: Pool, replica: Replica, breaker: dict[str, object]) -> dict[str, Any]:
         context = self.context
+        source = context.senses.status_of(replica.name)
         record = context.health.record(replica)
         return {
             "name": replica.name,
@@ -105,7 +117,7 @@ class PoolsApi:
             "failures_in_row": record.failures_in_row,
             "last_error": record.last_error,
             "breaker": _without_name(breaker),
-            "source": None if source is None else _without_name(source),
+            "source": None if source is None else _without_name(asdict(source)),
         }
 
 
