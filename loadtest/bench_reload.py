@@ -1,14 +1,16 @@
 """What a reload costs who waits: how late the event loop is while a large configuration is taken over.
 
 Run by `make bench-reload`: a gateway in this process with as many replicas and rules as asked for, each replica an
-address of one process that answers health checks. The file is rewritten and loaded again in three ways. Beside the wall
-clock, which tells of neighbours as well, stands the CPU time of the loop's longest turn.
+address of one process that answers health checks. The pages that monitoring reads are read; then the file is rewritten
+and loaded again in three ways. Beside the wall clock, which tells of neighbours as well, stands the CPU time of the
+loop's longest turn.
 """
 
 import argparse
 import asyncio
 import contextlib
 import gc
+import http.client
 import subprocess
 import sys
 import tempfile
@@ -27,6 +29,7 @@ from gateway.control.logs import configure_logs
 _EVERY_S = 0.001
 _POOLS = 10
 _VARIANTS = 3
+_PAGES = ("/metrics", "/api/v1/replicas", "/api/v1/overview")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,15 @@ def _said(name: str, turns: list[_Turn]) -> str:
     return f"{name:<30} late: p99 {p99:6.2f}, most {late[-1]:6.2f} ms; longest turn {longest:5.2f} ms of CPU"
 
 
+def _read(address: tuple[str, int], path: str) -> None:
+    connection = http.client.HTTPConnection(*address)
+    connection.request("GET", path)
+    response = connection.getresponse()
+    response.read()
+    connection.close()
+    assert response.status == 200, f"{path}: {response.status}"
+
+
 async def _bench(replicas: int, rules: int) -> int:
     command = [sys.executable, "-m", "loadtest.bench_reload", "--engines", "--replicas", str(replicas)]
     engines = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
@@ -138,6 +150,8 @@ async def _bench(replicas: int, rules: int) -> int:
             gc.freeze()
             gc.set_threshold(10_000, 20, 50)
             print(_said("nothing to do", await _during(asyncio.sleep(2.0))))
+            for path in _PAGES:
+                print(_said(path, await _during(asyncio.to_thread(_read, gateway.admin_address, path))))
             for variant, what in ((0, "nothing changed"), (1, "rules, budgets, a tenth new"), (2, "the same again")):
                 file.write_text(_document(replicas, rules, port, variant))
                 turns = await _during(gateway.reloading.reload("bench"))
