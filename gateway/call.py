@@ -258,6 +258,7 @@ class Attempt:
     given:     the ids that its client chose, if the engine knows it by them and not by `engine_id`.
     watched:   the replica had a step feed when it began.
     gaps:      where the chunks of its stream are told to, else None.
+    guest_of:  the pool that had no room for it, where it is a guest of `pool`.
     """
 
     __slots__ = (
@@ -268,6 +269,7 @@ class Attempt:
         "exchange",
         "gaps",
         "given",
+        "guest_of",
         "link",
         "pool",
         "received_s",
@@ -287,6 +289,7 @@ class Attempt:
         self.costly = call.costly
         self.watched = link.itl is not None and not link.itl.on
         self.gaps: Gaps | None = None
+        self.guest_of: Pool | None = None
         self._origin: Origin | None = None
 
     @property
@@ -306,6 +309,19 @@ class Attempt:
                 costly=call.costly,
             )
         return origin
+
+    @property
+    def home(self) -> Pool:
+        """The pool that its request goes to where there is room."""
+        return self.pool if self.guest_of is None else self.guest_of
+
+    def book_again(self) -> None:
+        """Count it on its replica once more, whether or not it fits there: it has failed, and is tried again."""
+        call, replica = self.call, self.link.replica
+        if self.guest_of is None:
+            self.pool.book(replica, call.step_us, call.structured)
+        else:
+            self.pool.book_guest(replica, self.guest_of, call.step_us, call.structured)
 
 
 class Ended:

@@ -27,6 +27,7 @@ from gateway.oversight import Oversight
 from gateway.routing.admission import AdmissionPolicy, AdmissionQueue
 from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
+from gateway.routing.router import overflow_of
 from gateway.tenants.keys import authorization
 from gateway.wire.upstream import Upstream
 
@@ -95,6 +96,7 @@ class Fleet:
             self._take_in(terms)
             for each in part.replicas:
                 self._join(terms, each, config)
+        self._join_overflows()
 
     async def start(self) -> None:
         """Begin to watch the replicas; returns at once."""
@@ -158,6 +160,7 @@ class Fleet:
             async for replica in _in_turns(surplus):
                 self._leave(replica)
             async for link in _in_turns(list(self.links.values())):
+            self._join_overflows()
                 self._follow(link, before)
 
     async def discovered(self, pool: str, members: Mapping[str, ReplicaConfig]) -> None:
@@ -324,6 +327,12 @@ class Fleet:
         terms.breaker.reconfigure(part.ejection.policy())
         _set_terms(terms, part, config)
         terms.pool.reconfigure(pool_settings(self._peopled(terms.pool.name, part)))
+
+    def _join_overflows(self) -> None:
+        """Let queues know which other pools take what there is no room for."""
+        for queue in self.queues.values():
+            hosts = overflow_of(queue.pool.name, self.pools) if queue.pool.name in self.pools else ()
+            queue.overflow_to(tuple([self.queues[host.name] for host in hosts]))
 
     def _peopled(self, name: str, part: PoolConfig) -> PoolConfig:
         """What is configured of a pool, with all members, whoever names them: its balancer depends on their weights."""

@@ -80,6 +80,8 @@ class Hedges:
         attempt, decision = call.attempt, call.decision
         if self._retired or attempt is None or decision is None:
             return
+        if decision.guest_of is not None:  # there is no room to ask twice
+            return
         if call.attempts > 1 or call.features.api is Api.other:
             return
         plan = self._plans.of(decision.rule, attempt.pool.name)

@@ -209,11 +209,17 @@ class Oversight:
         overseen = self._replicas.get(progress.replica)
         if overseen is not None and progress.steps:
             self.pool_steps.progress(overseen.replica.pool, progress)
+        if overseen is not None:
+            # Where no step has ended in that time, one may take longer.
+            overseen.replica.hooks_us = progress.hook_us if progress.steps else progress.step_runs_s * 1e6
             # Without its hooks: what requests cost is not the replica's doing.
             overseen.breaker.observe_step(progress.replica, max(0.0, progress.step_us - progress.hook_us))
 
     def metrics(self, metrics: EngineMetrics) -> None:
-        """Sums that are nobody's: shown, not judged."""
+        """Sums that are nobody's: shown, not judged. Its step feed is silent."""
+        overseen = self._replicas.get(metrics.replica)
+        if overseen is not None:
+            overseen.replica.hooks_us = 0.0
 
     def gone(self, gone: ReplicaGone) -> None:
         log.warning("engine_gone", replica=gone.replica, running=len(gone.running))

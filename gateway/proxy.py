@@ -299,7 +299,7 @@ class Proxy:
             # The pool's other connections are as old: this retry opens a new one.
             link = attempt.link
             link.upstream.drop_idle()
-            attempt.pool.book(link.replica, call.step_us, call.structured)
+            attempt.book_again()
             self._forward(exchange, call, link)
         elif not self._retries.after_failure(exchange, call, attempt, failure):
             self._give_up(exchange, failure)
@@ -569,6 +569,7 @@ class Proxy:
             response_lines += call.limit_lines
         if call.attempts > 1:
             response_lines += _ATTEMPTS % call.attempts
+        attempt.guest_of = decision.guest_of
         head_lines = exchange.head.lines
         if link.terms.credentials or self._tenants.holds_keys:
             head_lines = without_keys(head_lines)
@@ -665,7 +666,10 @@ class Proxy:
         elif outcome is _OK and call.features.stream:
             seconds = attempt.exchange.first_byte_at - attempt.received_s
             breaker.observe_first_byte(replica.name, seconds, attempt.received_s)
-        attempt.pool.release(replica, call.step_us, call.structured)
+        if attempt.guest_of is None:
+            attempt.pool.release(replica, call.step_us, call.structured)
+        else:
+            attempt.pool.release_guest(replica, call.step_us, call.structured)
 
     def abort(self, attempt: Attempt) -> None:
         """Tell the engine that nobody waits for the answer.

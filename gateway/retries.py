@@ -79,7 +79,7 @@ class Retries:
         plan = self.plan(call)
         call.tried = (*call.tried, attempt.link.replica)
         delay_s = self._delay_s(plan, call)
-        if delay_s > 0.0 and not attempt.pool.can_serve(call.tried):
+        if delay_s > 0.0 and not attempt.home.can_serve(call.tried):
             call.tried = ()  # after a pause, one that failed may be asked once more
         return self._again(exchange, call, attempt, reason, plan, delay_s, failure)
 
@@ -95,7 +95,7 @@ class Retries:
             self._back_pressure.heard(attempt.link.replica, status, message, plan.retry.max_retry_after_s)
         call.tried = (*call.tried, attempt.link.replica)
         delay_s = self._delay_s(plan, call)
-        if not attempt.pool.can_serve(call.tried):
+        if not attempt.home.can_serve(call.tried):
             # Nobody else is left: the same one is asked again, if it said when, or after a pause.
             fits = attempt.link.replica.resting and self._back_pressure.refusal(call, attempt.link.terms, ()) is None
             if not fits and delay_s <= 0.0:

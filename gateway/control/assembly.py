@@ -106,6 +106,7 @@ def pool_settings(config: PoolConfig) -> PoolSettings:
     return PoolSettings(
         step_budget_us=config.step_budget_us,
         when_unavailable=when,
+        when_full=None if config.when_full.spill is None else Spill(config.when_full.spill),
         max_in_flight=config.admission.max_in_flight,
         max_structured=config.admission.max_structured,
         balance=config.plan,

@@ -17,13 +17,16 @@ if TYPE_CHECKING:
 
 _LOWER_BOUND = re.compile(r"(?:>=?\s*|={0,2}\s*)([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)(?:\.\..*)?")
 
+_SPILLS = {"when_unavailable": "let the last pool reject", "when_full": "let the last pool wait"}
+"""Keys of a pool that may lead to another, and what ends a way that leads back."""
+
 
 def cross_check(config: "Config", document: Document) -> tuple[list[Problem], list[Problem]]:
     """All errors and all warnings, each in the order of the file."""
     errors = [*_pool_names(config, document), *_spill_cycles(config, document), *_listeners(config, document)]
-    errors += [*_replicas(config, document), *check_rules(config, document)]
+    errors += [*_replicas(config, document), *check_rules(config, document), *_quarantine_stays(config, document)]
     warnings = [*unreachable_rules(config, document), *_unused_pools(config, document)]
-    warnings += [*_empty_pools(config, document), *_futile_budgets(config, document)]
+    warnings += [*_empty_pools(config, document), *_futile_budgets(config, document), *_never_full(config, document)]
     return in_order(errors), in_order(warnings)
 
 
@@ -38,9 +41,11 @@ def _pool_references(config: "Config") -> Iterator[tuple[Location, str]]:
             yield ("rules", at, "fallbacks", place), fallback
         if rule.shadow is not None:
             yield ("rules", at, "shadow", "pool"), rule.shadow.pool
-    for name, pool in config.pools.items():
-        if pool.when_unavailable.spill is not None:
-            yield ("pools", name, "when_unavailable", "spill"), pool.when_unavailable.spill
+    for name in config.pools:
+        for key in _SPILLS:
+            spill = _spill(config, name, key)
+            if spill is not None:
+                yield ("pools", name, key, "spill"), spill
     if config.quarantine_pool is not None:
         yield ("breaker", "quarantine_pool"), config.quarantine_pool
 
@@ -52,24 +57,44 @@ def _pool_names(config: "Config", document: Document) -> Iterator[Problem]:
 
 
 def _spill_cycles(config: "Config", document: Document) -> Iterator[Problem]:
-    reported: set[str] = set()
-    for start in config.pools:
-        chain = [start]
-        while (target := _spill(config, chain[-1])) is not None and target not in chain:
-            chain.append(target)
-        if target is None or target in reported:
-            continue
-        circle = chain[chain.index(target) :]
-        reported.update(circle)
-        way = " → ".join([*circle, target])
-        hint = "let the last pool reject"
-        yield document.problem(
-            ("pools", circle[-1], "when_unavailable", "spill"), "a pool that does not lead back", way, hint
-        )
+    for key, hint in _SPILLS.items():
+        reported: set[str] = set()
+        for start in config.pools:
+            chain = [start]
+            while (target := _spill(config, chain[-1], key)) is not None and target not in chain:
+                chain.append(target)
+            if target is None or target in reported:
+                continue
+            circle = chain[chain.index(target) :]
+            reported.update(circle)
+            way = " → ".join([*circle, target])
+            yield document.problem(("pools", circle[-1], key, "spill"), "a pool that does not lead back", way, hint)
 
 
-def _spill(config: "Config", pool: str) -> str | None:
-    return config.pools[pool].when_unavailable.spill if pool in config.pools else None
+def _spill(config: "Config", pool: str, key: str) -> str | None:
+    if pool not in config.pools:
+        return None
+    spill: str | None = getattr(config.pools[pool], key).spill
+    return spill
+
+
+def _quarantine_stays(config: "Config", document: Document) -> Iterator[Problem]:
+    """What is quarantined must not come back to those that it is kept away from because there is much of it."""
+    name = config.quarantine_pool
+    if name is not None and _spill(config, name, "when_full") is not None:
+        found = "the pool of what is quarantined"
+        yield document.problem(("pools", name, "when_full"), "wait", found, "leave when_full out")
+
+
+def _never_full(config: "Config", document: Document) -> Iterator[Problem]:
+    """Pools that would spill if they were full, and never are."""
+    for name, pool in config.pools.items():
+        admission = pool.admission
+        limited = pool.step_budget_us is not None or admission.max_in_flight or admission.max_structured
+        if pool.when_full.spill is not None and not limited:
+            found = "a pool that admits everything at once"
+            hint = "give it a step_budget_us, or admission: {max_in_flight: N}"
+            yield document.problem(("pools", name, "when_full"), "a pool that can be full", found, hint)
 
 
 def _listeners(config: "Config", document: Document) -> Iterator[Problem]:

@@ -172,6 +172,21 @@ class UnavailableConfig(Part):
 
 
 class PoolConfig(Part):
+class FullConfig(Part):
+    """What happens to what no replica has room for: `wait`, or `{spill: POOL}` while that pool has some to spare."""
+
+    spill: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_word(cls, value: object) -> object:
+        if value == "wait":
+            return {}
+        if isinstance(value, FullConfig) or (isinstance(value, dict) and len(value) == 1):
+            return value
+        raise custom_error("wait or {spill: POOL}")
+
+
     """Replicas that serve one role.
 
     model:            what they must serve, as their `/v1/models` names it; one that serves another takes no requests.
@@ -199,6 +214,7 @@ class PoolConfig(Part):
     when_unavailable: UnavailableConfig = UnavailableConfig(reject=RejectConfig())
     health: HealthConfig = HealthConfig()
     breaker: PoolBreakerConfig = PoolBreakerConfig()
+    when_full: FullConfig = FullConfig(spill=None)
     admission: AdmissionConfig = AdmissionConfig()
     ejection: EjectionConfig = EjectionConfig()
     feed: Literal["auto", "off"] = "auto"

@@ -8,6 +8,10 @@ and on that replica alone: a release, a replica that comes up, a greater budget.
 it is too small for are passed over, so that the first in line does not keep others from room that it can't use. Passed
 over for `reserve_after_s`, a ticket gets a replica reserved, the one with the least booked: nothing else with a cost
 is put there until the sum has sunk to where the ticket fits, and in the end to zero, where anything does.
+
+Where pools take what others have no room for, a replica that nobody waits for at home is offered to those who wait in
+these, in order. Such guests are spared what their own pool would not admit, until a request of this one has waited for
+`reserve_after_s`; then it goes before them.
 """
 
 import math
@@ -79,6 +83,9 @@ class AdmissionQueue:
         self._reserved: Replica | None = None
         self._decided: deque[Ticket] = deque()
         self._telling = False
+        self._hosts: tuple[AdmissionQueue, ...] = ()
+        self._origins: list[AdmissionQueue] = []
+        """Of pools whose requests may be guests here."""
         self.admitted = self.full = self.late = self.left = self.homeless = 0
         pool.on_room = self._room
         pool.on_empty = self._dissolve
@@ -106,6 +113,17 @@ class AdmissionQueue:
         self._tell()
         return outcome
 
+    def overflow_to(self, hosts: "tuple[AdmissionQueue, ...]") -> None:
+        """From now on these pools, in this order, take what there is no room for, as far as they have some to spare."""
+        for host in self._hosts:
+            host._origins.remove(self)
+            host.pool.wanted -= len(self._lanes)
+        self._hosts = hosts
+        self.pool.overflow = tuple([host.pool for host in hosts])
+        for host in hosts:
+            host._origins.append(self)
+            host.pool.wanted += len(self._lanes)
+
     def cancel(self, ticket: Ticket) -> None:
         """The client left: forget its ticket, and give back what it was booked. Harmless when it waits no more."""
         if ticket.waits:
@@ -116,7 +134,10 @@ class AdmissionQueue:
         outcome, ticket.outcome = ticket.outcome, None
         ticket.forget()
         if isinstance(outcome, Replica):
-            self.pool.release(outcome, ticket.step_us, ticket.structured)
+            if ticket.host is None:
+                self.pool.release(outcome, ticket.step_us, ticket.structured)
+            else:
+                ticket.host.release_guest(outcome, ticket.step_us, ticket.structured)
 
     def retry_after_s(self) -> int:
         """In how many seconds the queue, as it stands, will have been admitted at the rate observed."""
@@ -154,6 +175,25 @@ class AdmissionQueue:
     def _room(self, replica: Replica) -> None:
         """A replica can take more."""
         self._offer(replica)
+        self._tell()
+        for origin in self._origins:
+            origin._visit(self.pool, replica)
+
+    def _visit(self, host: Pool, replica: Replica) -> None:
+        """A replica of another pool may have room to spare: give it to those who wait here, in order."""
+        now_s = self._clock()
+        while self._lanes and replica.available and not host.waiting:
+            room_us = host.guest_room_us(replica, self.pool)
+            ticket = self._lanes.first_within(room_us, host.takes_structured(replica), replica, host.name)
+            if ticket is None:
+                break
+            ticket.host = host
+            self._take_out(ticket, admitted=True)
+            host.book_guest(replica, self.pool, ticket.step_us, ticket.structured)
+            self.admitted += 1
+            self._drain.count(now_s)
+            self._decide(ticket, replica)
+            self._settle(ticket, replica)
         self._tell()
 
     def _offer(self, replica: Replica) -> None:
@@ -240,11 +280,14 @@ class AdmissionQueue:
         ticket.until_s = now_s + (most_s if ticket.max_wait_s is None else min(ticket.max_wait_s, most_s))
         ticket.waits = True
         self._lanes.push(ticket)
-        self.pool.waiting = len(self._lanes)
+        self._count(1)
         if len(self._deadlines) > 2 * len(self._lanes) + 64:
             self._deadlines = [entry for entry in self._deadlines if entry[2].waits]
             heapify(self._deadlines)
         heappush(self._deadlines, (ticket.until_s, ticket.number, ticket))
+        patient_s = now_s + self.policy.reserve_after_s
+        if self._origins and patient_s < ticket.until_s and any(each.guests for each in self.pool.replicas):
+            heappush(self._deadlines, (patient_s, ticket.number, ticket))
         self._set_timer()
 
     def _take_out(self, ticket: Ticket, *, admitted: bool = False) -> None:
@@ -253,7 +296,14 @@ class AdmissionQueue:
             self._lanes.admit(ticket)
         else:
             self._lanes.leave(ticket)
-        self.pool.waiting = len(self._lanes)
+        self._count(-1)
+
+    def _count(self, more: int) -> None:
+        """So many more wait."""
+        self.pool.waiting += more
+        self.pool.wanted += more
+        for host in self._hosts:
+            host.pool.wanted += more
 
     def _settle(self, ticket: Ticket, taken: Replica | None = None) -> None:
         """A ticket has left: what was reserved for it is open to the others, unless that is what it has `taken`."""
@@ -288,13 +338,24 @@ class AdmissionQueue:
         now_s = self._clock()
         while self._deadlines and (self._deadlines[0][0] <= now_s + _EARLY_S or not self._deadlines[0][2].waits):
             ticket = heappop(self._deadlines)[2]
-            if ticket.waits:
+            if ticket.waits and ticket.until_s > now_s + _EARLY_S:
+                self._go_before_guests(ticket)
+            elif ticket.waits:
                 self.late += 1
                 self._take_out(ticket)
                 self._decide(ticket, self._late(ticket, now_s))
                 self._settle(ticket)
         self._set_timer()
         self._tell()
+
+    def _go_before_guests(self, ticket: Ticket) -> None:
+        """One has waited for long enough because of guests: they are spared no more where it can run."""
+        hosting = [each for each in self.pool.replicas if each.guests and each.available]
+        for replica in sorted(hosting, key=_booked_us):
+            replica.guests_us = math.inf
+            self._offer(replica)
+            if not ticket.waits:
+                break
 
     # --- telling
 

@@ -77,8 +77,10 @@ class Lanes:
         for lane in self._order:
             yield from lane.tickets
 
-    def first_within(self, room_us: float, takes_structured: bool, replica: Replica) -> Ticket | None:
+    def first_within(self, room_us: float, takes_structured: bool, replica: Replica, host: str = "") -> Ticket | None:
         """The first in order that costs no more a step, has no grammar unless that is taken, and did not exclude it.
+
+        host: the name of the replica's pool, where that is another one.
 
         A search in vain looks at all tickets, 30 ns each; it is not repeated while there is less room than it found the
         cheapest to need.
@@ -96,7 +98,7 @@ class Lanes:
                         continue
                 elif step_us < least_us:
                     least_us = step_us
-                if step_us <= room_us and replica not in ticket.excluded:
+                if step_us <= room_us and replica not in ticket.excluded and (not host or host in ticket.hosts):
                     return ticket
         self._least_us, self._least_structured_us = least_us, least_structured_us
         return None

@@ -37,7 +37,9 @@ class Pool:
     max_in_flight:  requests on a replica, 0: any. max_structured: those with a grammar among them, 0: any.
     alone_us:       what a request may cost at most where no other with a cost runs; any, unless others book there, too.
     waiting:        requests in the pool's queue; written by the queue. While some wait, a new one with a cost is not
-                    admitted past it.
+                    admitted past it. wanted: with those of other pools that wait and may be guests here.
+    when_full:      where requests go that it has no room for. overflow: the pools that this comes to, in order; they
+                    take them as guests, as far as they have room to spare. Written by whoever has all pools.
     on_room:        called with a replica that can take more than before: one that came up, or was relieved while
                     requests wait. on_empty: called when the last available replica has gone. Both belong to the queue.
     resting:        replicas whose engines asked for a pause and that are fit otherwise. A pool of which no others are
@@ -71,11 +73,14 @@ class Pool:
         "on_empty",
         "on_room",
         "on_trial",
+        "overflow",
         "replicas",
         "resting",
         "spells_schemas",
         "step_budget_us",
         "waiting",
+        "wanted",
+        "when_full",
         "when_unavailable",
     )
 
@@ -99,7 +104,9 @@ class Pool:
         self.when_unavailable = when_unavailable
         self.max_in_flight = max_in_flight
         self.max_structured = max_structured
-        self.waiting = 0
+        self.waiting = self.wanted = 0
+        self.when_full: Spill | None = None
+        self.overflow: tuple[Pool, ...] = ()
         self.alone_us = math.inf
         self.resting = 0
         self.on_room: Callable[[Replica], None] | None = None
@@ -127,7 +134,7 @@ class Pool:
         """One more replica, which may take what waits. Raises ValueError where it is, or was, in a pool."""
         self._place(replica)
         self.replicas = (*self.replicas, replica)
-        if replica.available and self.waiting and self.on_room is not None:
+        if replica.available and self.wanted and self.on_room is not None:
             self.on_room(replica)
 
     def remove(self, replica: Replica) -> None:
@@ -144,6 +151,7 @@ class Pool:
     def reconfigure(self, settings: PoolSettings) -> None:
         """Change what the configuration says while requests run; what has been admitted stays."""
         self.when_unavailable = settings.when_unavailable
+        self.when_full = settings.when_full
         self.max_in_flight = settings.max_in_flight
         self.max_structured = settings.max_structured
         said = (settings.capabilities, settings.backend)
@@ -226,8 +234,24 @@ class Pool:
         self.book(replica, step_us, structured)
         return replica
 
-    def find(self, step_us: float, structured: bool, excluded: Collection[Replica] = ()) -> Replica | None:
-        """The replica that `admit` would book, whoever waits; books nothing."""
+    def admit_guest(
+        self, origin: "Pool", step_us: float, structured: bool, excluded: Collection[Replica] = ()
+    ) -> Replica | None:
+        """Book a request of another pool, which has no room for it, where there is some to spare; None: nowhere.
+
+        The caller owes a `release_guest` with the same figures.
+        """
+        if not self._available or self.waiting:
+            return None
+        replica = self.find(step_us, structured, excluded, origin)
+        if replica is not None:
+            self.book_guest(replica, origin, step_us, structured)
+        return replica
+
+    def find(
+        self, step_us: float, structured: bool, excluded: Collection[Replica] = (), origin: "Pool | None" = None
+    ) -> Replica | None:
+        """The replica that `admit` would book, whoever waits; books nothing. `origin`: for a guest of that pool."""
         looks = _MOST_LOOKS
         unseen = self._available
         for level in range(self._lowest, len(self._levels)):
@@ -242,7 +266,11 @@ class Pool:
                 replica = self._slots[bit.bit_length() - 1]
                 if replica in excluded:
                     continue
-                if self.fits(replica, step_us, structured):
+                if origin is None:
+                    fits = self.fits(replica, step_us, structured)
+                else:
+                    fits = self.fits_guest(replica, origin, step_us, structured)
+                if fits:
                     return replica
                 looks -= 1
                 if not looks:
@@ -268,12 +296,46 @@ class Pool:
             return math.inf
         if replica.reserved:
             return 0.0
+        if replica.guests and replica.guests_us != math.inf:
+            return self._room_beside_guests_us(replica)
         return max(budget_us + _ROUNDING_US - replica.booked_us, 0.0) if replica.booked else self.alone_us
 
     def book(self, replica: Replica, step_us: float = 0.0, structured: bool = False) -> None:
         """Count a request on a replica, whether or not it fits. The caller owes a `release` with the same figures."""
         level = replica.in_flight
         replica.in_flight = level + 1
+    def fits_guest(self, replica: Replica, origin: "Pool", step_us: float, structured: bool) -> bool:
+        """Whether a request of another pool may run on an available replica now."""
+        if structured and not self.takes_structured(replica):
+            return False
+        return step_us <= self.guest_room_us(replica, origin)
+
+    def guest_room_us(self, replica: Replica, origin: "Pool") -> float:
+        """What a request of another pool may cost at most to run there now; below 0.0: none may.
+
+        What runs there stays within the step budgets of both pools, as booked and as observed: a guest is slowed no
+        more than at home. Where the costs of this pool are not bounded, guests are only where nothing of its own runs.
+        """
+        most = self.max_in_flight or origin.max_in_flight
+        if (most and replica.in_flight >= most) or replica.reserved or replica.on_trial:
+            return -1.0
+        if self.step_budget_us is None and replica.in_flight > replica.guests:
+            return -1.0
+        limit_us = replica.guests_us
+        for budget_us in (self.step_budget_us, origin.step_budget_us):
+            if budget_us is not None and budget_us < limit_us:
+                limit_us = budget_us
+        return limit_us + _ROUNDING_US - max(replica.booked_us, replica.hooks_us)
+
+    def _room_beside_guests_us(self, replica: Replica) -> float:
+        """`room_us` where guests are to be spared."""
+        budget_us = self.step_budget_us
+        if budget_us is None:
+            return -1.0
+        if replica.reserved:
+            return 0.0
+        return max(min(budget_us, replica.guests_us) + _ROUNDING_US - replica.booked_us, 0.0)
+
         if step_us > 0.0:
             replica.booked += 1
             replica.booked_us += step_us
@@ -309,15 +371,29 @@ class Pool:
             levels[level] |= bit
             if level < self._lowest:
                 self._lowest = level
-            if self.waiting and self.on_room is not None:
+            if self.wanted and self.on_room is not None:
                 self.on_room(replica)
 
     def set_step_budget(self, step_budget_us: float | None) -> None:
         """Change the budget while requests run; what has been admitted stays."""
         self.step_budget_us = step_budget_us
         if self.on_room is not None:
+    def book_guest(self, replica: Replica, origin: "Pool", step_us: float = 0.0, structured: bool = False) -> None:
+        """Count a request of another pool on a replica. The caller owes a `release_guest` with the same figures."""
+        replica.guests += 1
+        if origin.step_budget_us is not None and origin.step_budget_us < replica.guests_us:
+            replica.guests_us = origin.step_budget_us
+        self.book(replica, step_us, structured)
+
+    def release_guest(self, replica: Replica, step_us: float = 0.0, structured: bool = False) -> None:
+        """A request of another pool is over."""
+        replica.guests -= 1
+        if not replica.guests:
+            replica.guests_us = math.inf
+        self.release(replica, step_us, structured)
+
             for replica in self.replicas:
-                if self.waiting and replica.available:
+                if self.wanted and replica.available:
                     self.on_room(replica)
 
     def _place(self, replica: Replica) -> None:
@@ -351,7 +427,7 @@ class Pool:
     def _changed(self, replica: Replica) -> None:
         if replica.available:
             self._enter(replica)
-            if self.waiting and self.on_room is not None:
+            if self.wanted and self.on_room is not None:
                 self.on_room(replica)
         else:
             self._leave(replica)

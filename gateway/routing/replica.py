@@ -7,6 +7,7 @@ its pool alone. A plain class: compiled, its `__init__` takes half the time of a
 """
 
 from collections.abc import Callable
+import math
 
 
 class Replica:
@@ -32,6 +33,9 @@ class Replica:
     at:          its place in its pool; `bit` is 1 << at. Set by the pool.
     """
 
+    hooks_us:    hook time of its steps, as its step feed last told, whoever sent the requests; 0.0 where there is none.
+    guests:      how many of what runs there are of other pools that had no room; `guests_us` is the least step budget
+                 of those pools, which nothing new may exceed while they are there (inf: none of them has one).
     __slots__ = (
         "_on_change",
         "_on_rest",
@@ -48,7 +52,10 @@ class Replica:
         "healthy",
         "host",
         "in_flight",
+        "guests",
+        "guests_us",
         "name",
+        "hooks_us",
         "on_trial",
         "paused",
         "pool",
@@ -105,6 +112,9 @@ class Replica:
         self._on_change: Callable[[Replica], None] | None = None
         self._on_rest: Callable[[Replica], None] | None = None
 
+        self.hooks_us = 0.0
+        self.guests = 0
+        self.guests_us = math.inf
     def __repr__(self) -> str:
         return f"<Replica {self.name} at {self.url}>"
 

@@ -41,7 +41,8 @@ class Decision:
     """Where a request goes: either `pool` is set, or `rejection`. The router has one object for each; compare by `is`.
 
     rule:         the rule that matched.
-    spilled_from: the rule's own pool, where another one stands in for it.
+    spilled_from: the rule's own pool, where another one stands in for it. guest_of: the pool that had no room for it,
+                  where it is a guest of another for that reason.
     quarantined_from: where it would have gone, had it not been quarantined.
     actions:      what the rule changes; None for most.
     """
@@ -54,6 +55,7 @@ class Decision:
     actions: Actions | None = None
 
 
+    guest_of: Pool | None = None
 @dataclass(frozen=True, slots=True)
 class _Route:
     """The decisions of one rule, by pool in the order of its chain.
@@ -74,7 +76,17 @@ class Router:
     Raises ValueError where a rule, a spill or the default names a pool that does not exist, or spills form a cycle.
     """
 
-    __slots__ = ("_first_match", "_lacks", "_quarantine", "_quarantined", "_routes", "knows", "pools", "rules")
+    __slots__ = (
+        "_first_match",
+        "_guests",
+        "_lacks",
+        "_quarantine",
+        "_quarantined",
+        "_routes",
+        "knows",
+        "pools",
+        "rules",
+    )
 
     def __init__(
         self,
@@ -94,6 +106,7 @@ class Router:
         self._quarantined: dict[Decision, tuple[Decision, Decision]] = {}
         self._lacks: dict[tuple[Lack, str], Decision] = {}
         """The answers to what no pool of a rule, or not quarantine, can take; filled as they are needed."""
+        self._guests: dict[tuple[Decision, Pool], Decision] = {}
         self.rules = (*rules, Rule(DEFAULT_RULE, default_pool))
         self._routes = tuple(_route(rule, pools) for rule in self.rules)
         self._first_match = compile_matcher(self.rules, knows)
@@ -139,6 +152,17 @@ class Router:
         classification = request.classification
         stages = route.stages
         if route.rivals:
+    def as_guest(self, decision: Decision, host: Pool) -> Decision:
+        """The decision for a request for which the pool of another decision has no room, and `host` has."""
+        known = self._guests.get((decision, host))
+        if known is None:
+            assert decision.pool is not None
+            origin = decision.spilled_from or decision.pool.name
+            known = self._guests[decision, host] = Decision(
+                host, decision.rule, spilled_from=origin, actions=decision.actions, guest_of=decision.pool
+            )
+        return known
+
             decisions = dict(stages)
             rivals = cheapest_first([pool for pool, _ in stages[: route.rivals]], classification)
             stages = (*[(pool, decisions[pool]) for pool in rivals], *stages[route.rivals :])
@@ -190,7 +214,7 @@ def _route(rule: Rule, pools: Mapping[str, Pool]) -> _Route:
 
 def _chain(name: str, fallbacks: tuple[str, ...], pools: Mapping[str, Pool]) -> tuple[Pool, ...]:
     """The pools that a rule's requests may go to: its own, its fallbacks, then where its own spills to."""
-    first, *spills = _spill_chain(name, pools)
+    first, *spills = _spill_chain(name, pools, _when_unavailable)
     chain = [first]
     for fallback in fallbacks:
         if fallback not in pools:
@@ -201,7 +225,25 @@ def _chain(name: str, fallbacks: tuple[str, ...], pools: Mapping[str, Pool]) -> 
     return tuple(chain)
 
 
-def _spill_chain(name: str, pools: Mapping[str, Pool]) -> tuple[Pool, ...]:
+def overflow_of(name: str, pools: Mapping[str, Pool]) -> tuple[Pool, ...]:
+    """The pools that take what a pool has no room for, in order.
+
+    Raises ValueError where one that is named does not exist, or they form a cycle.
+    """
+    return _spill_chain(name, pools, _when_full)[1:]
+
+
+def _when_unavailable(pool: Pool) -> Reject | Spill | None:
+    return pool.when_unavailable
+
+
+def _when_full(pool: Pool) -> Reject | Spill | None:
+    return pool.when_full
+
+
+def _spill_chain(
+    name: str, pools: Mapping[str, Pool], spill_of: Callable[[Pool], Reject | Spill | None]
+) -> tuple[Pool, ...]:
     chain: list[Pool] = []
     while True:
         if name not in pools:
@@ -210,9 +252,10 @@ def _spill_chain(name: str, pools: Mapping[str, Pool]) -> tuple[Pool, ...]:
         if pool in chain:
             raise ValueError(f"the spills of pool {chain[0].name!r} come back to {name!r}")
         chain.append(pool)
-        if not isinstance(pool.when_unavailable, Spill):
+        spill = spill_of(pool)
+        if not isinstance(spill, Spill):
             return tuple(chain)
-        name = pool.when_unavailable.pool
+        name = spill.pool
 
 
 def _rejection(chain: tuple[Pool, ...]) -> Rejection:

@@ -18,17 +18,18 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Spill:
-    """Send the requests to another pool while no replica is available."""
+    """Send the requests to another pool: while no replica is available, or as far as that one has room to spare."""
 
     pool: str
 
 
 @dataclass(frozen=True, slots=True)
 class PoolSettings:
-    """See `Pool`; `balance` None: the least loaded replica."""
+    """See `Pool`; `balance` None: the least loaded replica. `when_full` None: what finds no room waits for some."""
 
     step_budget_us: float | None = None
     when_unavailable: Reject | Spill = Reject()
+    when_full: Spill | None = None
     max_in_flight: int = 0
     max_structured: int = 0
     balance: Plan | None = None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
 from gateway.routing.router import Rejection
 
@@ -15,6 +16,7 @@ class Ticket:
     tenant:        whose request it is; tenants share what is given out, by `step_us`.
     priority:      higher goes first, whoever the tenant.
     excluded:      replicas that were tried for the request already.
+    hosts:         names of other pools that may take it as their guest. host: the one that has, set by the queue.
     max_wait_s:    how long it may wait; None: as long as the pool's policy says, which is the most in any case.
     admitted:      called with the replica that the request was booked on. refused: called with the answer to give.
                    Exactly one of them is called, once, unless the ticket is cancelled; never from within `wait`. They
@@ -25,6 +27,8 @@ class Ticket:
     __slots__ = (
         "admitted",
         "excluded",
+        "host",
+        "hosts",
         "max_wait_s",
         "number",
         "outcome",
@@ -48,6 +52,7 @@ class Ticket:
         tenant: str = "",
         priority: int = 0,
         excluded: tuple[Replica, ...] = (),
+        hosts: tuple[str, ...] = (),
         max_wait_s: float | None = None,
     ) -> None:
         self.step_us = step_us
@@ -57,6 +62,8 @@ class Ticket:
         self.tenant = tenant
         self.priority = priority
         self.excluded = excluded
+        self.hosts = hosts
+        self.host: Pool | None = None
         self.max_wait_s = max_wait_s
         self.number = 0
         self.since_s = 0.0

@@ -11,6 +11,7 @@ _SUMS = frozenset(
     (
         "in_flight",
         "structured",
+        "guests",
         "booked_us",
         "idle_connections",
         "step_budget_us",

@@ -25,6 +25,7 @@ def pool_item(context: AdminContext, pool: Pool, states: Counter[str]) -> dict[s
         "available": pool.is_available(),
         "quarantine": pool.name == context.config.quarantine_pool,
         "spills_to": unavailable.pool if isinstance(unavailable, Spill) else None,
+        "overflows_to": None if pool.when_full is None else pool.when_full.pool,
         "balance": "" if config is None else config.balance.label,
         "budget_us": pool.step_budget_us,
         "replicas": len(pool.replicas),

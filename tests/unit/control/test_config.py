@@ -210,6 +210,19 @@ def test_a_mistake_is_named_with_line_key_what_was_expected_and_what_was_found(m
             "(let the last pool reject)",
         ),
         (
+            "{replicas: [http://h:1], when_full: reject}",
+            "3:46: pools.all.when_full: expected wait or {spill: POOL}, found 'reject'",
+        ),
+        (
+            "{replicas: [http://h:1], when_full: {spill: grammar}}",
+            "3:54: pools.all.when_full.spill: expected one of the pools all, found 'grammar'",
+        ),
+        (
+            "{replicas: [http://h:1], when_full: {spill: all}}",
+            "3:54: pools.all.when_full.spill: expected a pool that does not lead back, found all → all "
+            "(let the last pool wait)",
+        ),
+        (
             "{replicas: [http://h:1], health: {path: health}}",
             "3:50: pools.all.health.path: expected a path that begins with / and holds no space, found 'health'",
         ),
@@ -247,6 +260,48 @@ pools:
         "f.yaml:5:57: pools.c.when_unavailable.spill: expected a pool that does not lead back, "
         "found b → c → b (let the last pool reject)"
     ]
+
+
+def test_the_two_ways_to_spill_may_lead_in_opposite_directions() -> None:
+    text = """\
+default_pool: a
+pools:
+  a: {replicas: [http://h:1], step_budget_us: 9, when_unavailable: {spill: b}}
+  b: {replicas: [http://h:2], step_budget_us: 9, when_full: {spill: a}}
+"""
+    assert not parse_config(text).warnings
+
+
+def test_what_is_quarantined_spills_nowhere_because_there_is_much_of_it() -> None:
+    text = """\
+default_pool: a
+pools:
+  a: {replicas: [http://h:1]}
+  quarantine: {replicas: [http://h:2], step_budget_us: 9, when_full: {spill: a}}
+"""
+    assert problems_of(text) == [
+        "f.yaml:4:70: pools.quarantine.when_full: expected wait, found the pool of what is quarantined "
+        "(leave when_full out)"
+    ]
+
+
+def test_a_pool_that_is_never_full_and_would_spill_is_warned_of() -> None:
+    config = parse_config(
+        """\
+default_pool: a
+pools:
+  a: {replicas: [http://h:1], when_full: {spill: b}}
+  b: {replicas: [http://h:2], admission: {max_in_flight: 9}, when_full: {spill: c}}
+  c: {replicas: [http://h:3]}
+""",
+        "f.yaml",
+    )
+    assert [str(warning) for warning in config.warnings] == [
+        "f.yaml:3:42: pools.a.when_full: expected a pool that can be full, found a pool that admits everything at once "
+        "(give it a step_budget_us, or admission: {max_in_flight: N})"
+    ]
+    router = build_router(config)
+    assert [pool.when_full for pool in router.pools.values()] == [Spill("b"), Spill("c"), None]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@ import asyncio
 import heapq
 import math
 import weakref
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -14,43 +13,7 @@ from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
 from gateway.routing.router import Rejection
 from gateway.routing.ticket import Ticket
-
-
-class Clock:
-    """Time that passes when a test says so, with the timers that a loop would have."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-        self.timers: list[tuple[float, int, Timer]] = []
-        self.set = 0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-    def call_at(self, when_s: float, callback: Callable[[], None]) -> "Timer":
-        self.set += 1
-        timer = Timer(callback)
-        heapq.heappush(self.timers, (when_s, self.set, timer))
-        return timer
-
-    def pass_s(self, seconds: float) -> None:
-        until_s = self.now_s + seconds
-        while self.timers and self.timers[0][0] <= until_s:
-            self.now_s, _, timer = heapq.heappop(self.timers)
-            timer.ring()
-        self.now_s = until_s
-
-
-class Timer:
-    def __init__(self, callback: Callable[[], None]) -> None:
-        self._callback: Callable[[], None] | None = callback
-
-    def cancel(self) -> None:
-        self._callback = None
-
-    def ring(self) -> None:
-        if self._callback is not None:
-            self._callback()
+from tests.unit.routing.handclock import Clock
 
 
 class Desk:

@@ -28,7 +28,7 @@ def test_a_replica_that_joins_takes_requests() -> None:
 def test_a_replica_that_joins_is_offered_to_those_who_wait() -> None:
     pool = Pool("p", (replica("a"),), max_in_flight=1)
     pool.admit()
-    pool.waiting = 1
+    pool.waiting = pool.wanted = 1
     offered: list[Replica] = []
     pool.on_room = offered.append
 
@@ -106,7 +106,7 @@ def test_new_settings_hold_for_what_comes_and_leave_what_runs() -> None:
     pool = Pool("p", (only := replica(),), 1000.0, max_in_flight=2)
     pool.admit(900.0)
     assert pool.admit(200.0) is None
-    pool.waiting = 1
+    pool.waiting = pool.wanted = 1
     offered: list[Replica] = []
     pool.on_room = offered.append
 

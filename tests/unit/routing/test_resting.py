@@ -36,7 +36,7 @@ def test_a_pool_of_resting_replicas_is_available_admits_nobody_and_is_not_empty(
 def test_after_the_pause_those_that_wait_are_offered_its_room() -> None:
     pool, replicas, told = pool_of(1)
     replicas[0].rest(True)
-    pool.waiting = 1
+    pool.waiting = pool.wanted = 1
     replicas[0].rest(False)
     assert told == ["room on r0"]
     assert pool.resting == 0
