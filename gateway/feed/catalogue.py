@@ -19,8 +19,10 @@ from gateway.feed.session import ReplicaSession, open_session, read_document
 _PATH = "/v1/models"
 _TIMEOUT = aiohttp.ClientTimeout(total=5.0)
 _AGAIN_S = 2.0
-"""Until a replica has answered once it is asked this often."""
-_AT_A_TIME = 16
+"""A replica that has never answered is asked again after this; then after twice as long, up to `refresh_s`."""
+_IN_ONE_TURN = 4
+_TURN_S = 0.01
+"""Of a thousand replicas that are new together only a few are asked at once: the loop carries requests, too."""
 _TICK_S = 0.25
 _MOST_BYTES = 1 << 20
 _MOST_MODELS = 1000
@@ -40,6 +42,8 @@ class Serving(Protocol):
 class _Watch:
     replica: Serving
     due_s: float
+    again_s: float = _AGAIN_S
+    asking: asyncio.Task[None] | None = None
     models: tuple[dict[str, Any], ...] | None = None
 
 
@@ -67,18 +71,20 @@ class Catalogue:
         self._reach = reach
         self._watches: dict[str, _Watch] = {}
         self._session: ReplicaSession | None = None
-        self._asking: asyncio.Task[None] | None = None
+        self._going_round: asyncio.Task[None] | None = None
+        self._asking: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Begin to ask them; returns at once."""
         self._session = open_session("models", self._reach)
-        self._asking = asyncio.create_task(self._ask_on(), name="models")
+        self._going_round = asyncio.create_task(self._go_round(), name="models")
 
     async def close(self) -> None:
         """Stop asking; what is known stays readable."""
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
+        tasks = [*self._asking, *([self._going_round] if self._going_round is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._session is not None:
             await self._session.close()
 
@@ -86,7 +92,7 @@ class Catalogue:
         """Ask one replica soon: it has come up, and may have been started anew with another model."""
         watch = self._watches.get(name)
         if watch is not None:
-            watch.due_s = self._clock()
+            watch.due_s, watch.again_s = self._clock(), _AGAIN_S
 
     @property
     def complete(self) -> bool:
@@ -126,33 +132,44 @@ class Catalogue:
         if any(self._watches.get(name) is not watch for name, watch in known.items()):
             self.changed()
 
-    async def _ask_on(self) -> None:
+    async def _go_round(self) -> None:
         while True:
             self._look_around()
             now_s = self._clock()
-            due = [watch for watch in self._watches.values() if watch.due_s <= now_s]
-            for at in range(0, len(due), _AT_A_TIME):
-                await asyncio.gather(*(self._ask(watch) for watch in due[at : at + _AT_A_TIME]))
+            due = [watch for watch in self._watches.values() if watch.due_s <= now_s and watch.asking is None]
+            for at, watch in enumerate(due, 1):
+                watch.asking = task = asyncio.create_task(self._ask(watch), name=f"models of {watch.replica.name}")
+                self._asking.add(task)
+                task.add_done_callback(self._asking.discard)
+                if at % _IN_ONE_TURN == 0:
+                    await asyncio.sleep(_TURN_S)
             await asyncio.sleep(_TICK_S)
 
     async def _ask(self, watch: _Watch) -> None:
         assert self._session is not None
         watch.due_s = self._clock() + self.refresh_s
         try:
-            async with self._session.get(watch.replica.url + _PATH, timeout=_TIMEOUT) as response:
-                if response.status not in (200, 404):
-                    raise ValueError(f"answered {response.status}")
-                cards = model_cards(await read_document(response, _MOST_BYTES))
-                if response.status == 404:
-                    cards = []  # it serves what it serves: nobody can be told
-                if cards is None:
-                    raise ValueError(f"no list `data` in {_MOST_BYTES} bytes")
-                models = tuple(cards[:_MOST_MODELS])
+            models = await self._read(self._session, watch.replica)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             if watch.models is None:
-                watch.due_s = self._clock() + _AGAIN_S
+                watch.due_s = min(watch.due_s, self._clock() + watch.again_s)
+                watch.again_s = min(2.0 * watch.again_s, self.refresh_s)
             _log.debug("models_not_read", replica=watch.replica.name, error=str(error) or type(error).__name__)
             return
+        finally:
+            watch.asking = None
         if models != watch.models:
             watch.models = models
             self.changed()
+
+    async def _read(self, session: ReplicaSession, replica: Serving) -> tuple[dict[str, Any], ...]:
+        """What it serves; raises ValueError for an answer that doesn't tell, and what the session raises."""
+        async with session.get(replica.url + _PATH, timeout=_TIMEOUT) as response:
+            if response.status == 404:
+                return ()  # it serves what it serves: nobody can be told
+            if response.status != 200:
+                raise ValueError(f"answered {response.status}")
+            cards = model_cards(await read_document(response, _MOST_BYTES))
+            if cards is None:
+                raise ValueError(f"no list `data` in {_MOST_BYTES} bytes")
+            return tuple(cards[:_MOST_MODELS])

@@ -114,6 +114,27 @@ async def test_one_that_has_no_such_list_serves_nothing_that_is_known() -> None:
         assert catalogue.names() == frozenset()
 
 
+async def test_one_that_does_not_answer_keeps_nobody_waiting() -> None:
+    held = asyncio.Event()
+
+    class Silent(Engine):
+        async def list_models(self, request: web.Request) -> web.Response:
+            await held.wait()
+            return await super().list_models(request)
+
+    silent, speaking = Silent("silent", ["b"], status=500), Engine("speaking", ["a"])
+    async with asking(silent, speaking, refresh_s=0.05) as catalogue:
+        await until(lambda: speaking.asked >= 3)
+        assert catalogue.names() == {"a"}
+        assert not catalogue.complete
+        held.set()
+        await until(lambda: silent.asked == 1)
+        silent.status = 200
+        catalogue.recheck("silent")
+        await until(lambda: catalogue.complete)
+        assert catalogue.names() == {"a", "b"}
+
+
 async def test_replicas_come_and_go() -> None:
     one, two = Engine("one", ["a"]), Engine("two", ["b"])
     present = [one, two]
