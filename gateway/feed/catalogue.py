@@ -138,6 +138,7 @@ class Catalogue:
             now_s = self._clock()
             due = [watch for watch in self._watches.values() if watch.due_s <= now_s and watch.asking is None]
             for at, watch in enumerate(due, 1):
+                watch.due_s = self._clock() + self.refresh_s
                 watch.asking = task = asyncio.create_task(self._ask(watch), name=f"models of {watch.replica.name}")
                 self._asking.add(task)
                 task.add_done_callback(self._asking.discard)
@@ -147,7 +148,6 @@ class Catalogue:
 
     async def _ask(self, watch: _Watch) -> None:
         assert self._session is not None
-        watch.due_s = self._clock() + self.refresh_s
         try:
             models = await self._read(self._session, watch.replica)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
