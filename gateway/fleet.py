@@ -154,13 +154,13 @@ class Fleet:
             for terms in opened.values():
                 self._take_in(terms)
             gone = [self.pools.pop(name) for name in list(self.pools) if name not in config.pools]
+            self._join_overflows()
             decide()
             for pool in gone:
                 self._let_go(pool)
             async for replica in _in_turns(surplus):
                 self._leave(replica)
             async for link in _in_turns(list(self.links.values())):
-            self._join_overflows()
                 self._follow(link, before)
 
     async def discovered(self, pool: str, members: Mapping[str, ReplicaConfig]) -> None:
@@ -322,17 +322,17 @@ class Fleet:
         self.queues[name] = terms.queue
         self.breakers[name] = terms.breaker
 
-    def _reconfigure(self, terms: Terms, part: PoolConfig, config: Config) -> None:
-        terms.queue.policy = _admission(part)
-        terms.breaker.reconfigure(part.ejection.policy())
-        _set_terms(terms, part, config)
-        terms.pool.reconfigure(pool_settings(self._peopled(terms.pool.name, part)))
-
     def _join_overflows(self) -> None:
         """Let queues know which other pools take what there is no room for."""
         for queue in self.queues.values():
             hosts = overflow_of(queue.pool.name, self.pools) if queue.pool.name in self.pools else ()
             queue.overflow_to(tuple([self.queues[host.name] for host in hosts]))
+
+    def _reconfigure(self, terms: Terms, part: PoolConfig, config: Config) -> None:
+        terms.queue.policy = _admission(part)
+        terms.breaker.reconfigure(part.ejection.policy())
+        _set_terms(terms, part, config)
+        terms.pool.reconfigure(pool_settings(self._peopled(terms.pool.name, part)))
 
     def _peopled(self, name: str, part: PoolConfig) -> PoolConfig:
         """What is configured of a pool, with all members, whoever names them: its balancer depends on their weights."""

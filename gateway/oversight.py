@@ -207,11 +207,11 @@ class Oversight:
         self._advanced_s[progress.replica] = progress.advanced_s
         self.steps.setdefault(progress.replica, StepTotals()).add(progress)
         overseen = self._replicas.get(progress.replica)
-        if overseen is not None and progress.steps:
-            self.pool_steps.progress(overseen.replica.pool, progress)
         if overseen is not None:
             # Where no step has ended in that time, one may take longer.
             overseen.replica.hooks_us = progress.hook_us if progress.steps else progress.step_runs_s * 1e6
+        if overseen is not None and progress.steps:
+            self.pool_steps.progress(overseen.replica.pool, progress)
             # Without its hooks: what requests cost is not the replica's doing.
             overseen.breaker.observe_step(progress.replica, max(0.0, progress.step_us - progress.hook_us))
 

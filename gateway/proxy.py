@@ -519,6 +519,7 @@ class Proxy:
         assert decision is not None
         assert decision.pool is not None
         attempt = Attempt(exchange, call, link, decision.pool, call.engine_id, exchange.client.clock.at)
+        attempt.guest_of = decision.guest_of
         call.attempt = attempt
         head_lines, request_lines, body, response_lines = self._dressed(exchange, call, attempt, decision)
         self._enrol(exchange, call, attempt)
@@ -569,7 +570,6 @@ class Proxy:
             response_lines += call.limit_lines
         if call.attempts > 1:
             response_lines += _ATTEMPTS % call.attempts
-        attempt.guest_of = decision.guest_of
         head_lines = exchange.head.lines
         if link.terms.credentials or self._tenants.holds_keys:
             head_lines = without_keys(head_lines)

@@ -1,6 +1,6 @@
 """From a checked configuration to the objects of the running gateway that choose, sense and remember."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from gateway.control.config import Config, PoolConfig, ReplicaConfig

@@ -171,7 +171,6 @@ class UnavailableConfig(Part):
         raise custom_error("reject or {spill: POOL}")
 
 
-class PoolConfig(Part):
 class FullConfig(Part):
     """What happens to what no replica has room for: `wait`, or `{spill: POOL}` while that pool has some to spare."""
 
@@ -187,6 +186,7 @@ class FullConfig(Part):
         raise custom_error("wait or {spill: POOL}")
 
 
+class PoolConfig(Part):
     """Replicas that serve one role.
 
     model:            what they must serve, as their `/v1/models` names it; one that serves another takes no requests.
@@ -212,9 +212,9 @@ class FullConfig(Part):
     hard_limit_us: Micros | None = None
     compile_limit_ms: Millis | None = 5000
     when_unavailable: UnavailableConfig = UnavailableConfig(reject=RejectConfig())
+    when_full: FullConfig = FullConfig(spill=None)
     health: HealthConfig = HealthConfig()
     breaker: PoolBreakerConfig = PoolBreakerConfig()
-    when_full: FullConfig = FullConfig(spill=None)
     admission: AdmissionConfig = AdmissionConfig()
     ejection: EjectionConfig = EjectionConfig()
     feed: Literal["auto", "off"] = "auto"

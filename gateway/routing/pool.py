@@ -292,18 +292,14 @@ class Pool:
         if self.max_in_flight and replica.in_flight >= self.max_in_flight:
             return -1.0
         budget_us = self.step_budget_us
+        if replica.guests and replica.guests_us != math.inf:
+            return self._room_beside_guests_us(replica)
         if budget_us is None:
             return math.inf
         if replica.reserved:
             return 0.0
-        if replica.guests and replica.guests_us != math.inf:
-            return self._room_beside_guests_us(replica)
         return max(budget_us + _ROUNDING_US - replica.booked_us, 0.0) if replica.booked else self.alone_us
 
-    def book(self, replica: Replica, step_us: float = 0.0, structured: bool = False) -> None:
-        """Count a request on a replica, whether or not it fits. The caller owes a `release` with the same figures."""
-        level = replica.in_flight
-        replica.in_flight = level + 1
     def fits_guest(self, replica: Replica, origin: "Pool", step_us: float, structured: bool) -> bool:
         """Whether a request of another pool may run on an available replica now."""
         if structured and not self.takes_structured(replica):
@@ -336,6 +332,10 @@ class Pool:
             return 0.0
         return max(min(budget_us, replica.guests_us) + _ROUNDING_US - replica.booked_us, 0.0)
 
+    def book(self, replica: Replica, step_us: float = 0.0, structured: bool = False) -> None:
+        """Count a request on a replica, whether or not it fits. The caller owes a `release` with the same figures."""
+        level = replica.in_flight
+        replica.in_flight = level + 1
         if step_us > 0.0:
             replica.booked += 1
             replica.booked_us += step_us
@@ -374,10 +374,6 @@ class Pool:
             if self.wanted and self.on_room is not None:
                 self.on_room(replica)
 
-    def set_step_budget(self, step_budget_us: float | None) -> None:
-        """Change the budget while requests run; what has been admitted stays."""
-        self.step_budget_us = step_budget_us
-        if self.on_room is not None:
     def book_guest(self, replica: Replica, origin: "Pool", step_us: float = 0.0, structured: bool = False) -> None:
         """Count a request of another pool on a replica. The caller owes a `release_guest` with the same figures."""
         replica.guests += 1
@@ -392,6 +388,10 @@ class Pool:
             replica.guests_us = math.inf
         self.release(replica, step_us, structured)
 
+    def set_step_budget(self, step_budget_us: float | None) -> None:
+        """Change the budget while requests run; what has been admitted stays."""
+        self.step_budget_us = step_budget_us
+        if self.on_room is not None:
             for replica in self.replicas:
                 if self.wanted and replica.available:
                     self.on_room(replica)

@@ -6,8 +6,8 @@ whether it is to run empty (`drain`, `undrain`), its engine whether it is busy (
 its pool alone. A plain class: compiled, its `__init__` takes half the time of a dataclass's.
 """
 
-from collections.abc import Callable
 import math
+from collections.abc import Callable
 
 
 class Replica:
@@ -30,12 +30,12 @@ class Replica:
     elsewhere:   requests that its engine has and this gateway did not send, as it last said; 0.0 where it does not.
     cache_usage: share of its KV cache that is in use, as it last said; -1.0 where it does not.
     reserved:    kept free for a big request that waits: no other request with a cost is put on it.
-    at:          its place in its pool; `bit` is 1 << at. Set by the pool.
-    """
-
     hooks_us:    hook time of its steps, as its step feed last told, whoever sent the requests; 0.0 where there is none.
     guests:      how many of what runs there are of other pools that had no room; `guests_us` is the least step budget
                  of those pools, which nothing new may exceed while they are there (inf: none of them has one).
+    at:          its place in its pool; `bit` is 1 << at. Set by the pool.
+    """
+
     __slots__ = (
         "_on_change",
         "_on_rest",
@@ -49,13 +49,13 @@ class Replica:
         "ejected",
         "elsewhere",
         "engine",
-        "healthy",
-        "host",
-        "in_flight",
         "guests",
         "guests_us",
-        "name",
+        "healthy",
         "hooks_us",
+        "host",
+        "in_flight",
+        "name",
         "on_trial",
         "paused",
         "pool",
@@ -107,14 +107,14 @@ class Replica:
         self.booked_us = 0.0
         self.structured = 0
         self.reserved = False
+        self.hooks_us = 0.0
+        self.guests = 0
+        self.guests_us = math.inf
         self.at = 0
         self.bit = 1
         self._on_change: Callable[[Replica], None] | None = None
         self._on_rest: Callable[[Replica], None] | None = None
 
-        self.hooks_us = 0.0
-        self.guests = 0
-        self.guests_us = math.inf
     def __repr__(self) -> str:
         return f"<Replica {self.name} at {self.url}>"
 

@@ -5,7 +5,7 @@ can't take everything, or several compete for a request, is the request looked a
 pool's part; why a rule matched is explanation.py.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from gateway.routing.actions import Actions
@@ -53,9 +53,9 @@ class Decision:
     rejection: Rejection | None = None
     quarantined_from: str | None = None
     actions: Actions | None = None
-
-
     guest_of: Pool | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class _Route:
     """The decisions of one rule, by pool in the order of its chain.
@@ -104,9 +104,9 @@ class Router:
         self.knows = knows
         self._quarantine = None if quarantine is None else pools[quarantine]
         self._quarantined: dict[Decision, tuple[Decision, Decision]] = {}
+        self._guests: dict[tuple[Decision, Pool], Decision] = {}
         self._lacks: dict[tuple[Lack, str], Decision] = {}
         """The answers to what no pool of a rule, or not quarantine, can take; filled as they are needed."""
-        self._guests: dict[tuple[Decision, Pool], Decision] = {}
         self.rules = (*rules, Rule(DEFAULT_RULE, default_pool))
         self._routes = tuple(_route(rule, pools) for rule in self.rules)
         self._first_match = compile_matcher(self.rules, knows)
@@ -147,11 +147,6 @@ class Router:
             both = self._quarantined[decision] = (taken, rejected)
         return both[0] if pool.is_available() else both[1]
 
-    def _chosen(self, route: _Route, request: RouteRequest) -> Decision:
-        """The decision where it hangs on the request which pool may take it, and which of several goes first."""
-        classification = request.classification
-        stages = route.stages
-        if route.rivals:
     def as_guest(self, decision: Decision, host: Pool) -> Decision:
         """The decision for a request for which the pool of another decision has no room, and `host` has."""
         known = self._guests.get((decision, host))
@@ -163,6 +158,11 @@ class Router:
             )
         return known
 
+    def _chosen(self, route: _Route, request: RouteRequest) -> Decision:
+        """The decision where it hangs on the request which pool may take it, and which of several goes first."""
+        classification = request.classification
+        stages = route.stages
+        if route.rivals:
             decisions = dict(stages)
             rivals = cheapest_first([pool for pool, _ in stages[: route.rivals]], classification)
             stages = (*[(pool, decisions[pool]) for pool in rivals], *stages[route.rivals :])
