@@ -152,18 +152,22 @@ class UpstreamConnection:
 
     def eof_received(self) -> None:
         """No more will come. Waiting for `connection_lost` would be waiting until all we have written was taken."""
-        self._ended(None)
+        self._ended(None, in_order=True)
         self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._upstream.forget(self)
-        self._ended(exc)
+        self._ended(exc, in_order=False)
 
-    def _ended(self, exc: Exception | None) -> None:
+    def _ended(self, exc: Exception | None, in_order: bool) -> None:
+        """The connection is over. `in_order`: the upstream has said so, by a FIN or, under TLS, by its alert.
+
+        A TLS connection without that may have been cut by anybody (RFC 9112 section 9.8).
+        """
         exchange = self._exchange
         if exchange is None:
             return
-        if self._state == _Body.until_close and exc is None:
+        if self._state == _Body.until_close and in_order:
             if not exchange.head.http10:
                 self._put(exchange, LAST_CHUNK)
             self._end(exchange)
@@ -240,9 +244,11 @@ class UpstreamConnection:
         if head.status in _BODILESS or exchange.head.method == b"HEAD":
             self._state = _Body.length
             self._body_remaining = 0
-            if head.chunked:
-                framing = b"transfer-encoding: chunked\r\n"
-            elif length >= 0 and head.status != 204:
+            if head.status == 204:
+                pass  # has no framing (RFC 9112 section 6)
+            elif head.chunked:
+                framing = b"" if http10 else b"transfer-encoding: chunked\r\n"
+            elif length >= 0:
                 framing = b"content-length: %d\r\n" % length
         elif head.chunked:
             self._state = _Body.chunked

@@ -34,6 +34,10 @@ _STATUS_LINES = {code: b"HTTP/1.1 %d %b\r\n" % (code, reason) for code, reason i
 
 _USUAL_LENGTHS: Final = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
 MAX_DIGITS: Final = 15
+KEPT_BYTES: Final = 4096
+"""Larger heads are not remembered: ten thousand connections would keep as many of them."""
+MAX_FIELDS: Final = 256
+"""Taking a head apart takes a microsecond for each; the bytes of a head have room for milliseconds of them."""
 _ANY_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*0*([0-9]+)[ \t]*\r\n", re.IGNORECASE)
 
 
@@ -76,10 +80,10 @@ class LastHead:
         self.value: Any = None
 
     def keep(self, head: bytes, value: Any) -> None:
-        """Remember a head with the usual `content-length`; any other is forgotten."""
+        """Remember a head with the usual `content-length`; any other, and what is too large to keep, is forgotten."""
         self._prefix = b""
         start, end = length_place(head)
-        if start >= 0:
+        if start >= 0 and len(head) <= KEPT_BYTES:
             self._prefix = head[:start]
             self._suffix = head[end:]
             self.value = value

@@ -75,7 +75,8 @@ _SIGNATURE: Final = b"\r\n\r\n\0\r\nQUIT\n"
 _FIXED: Final = 16
 _TEXT: Final = b"PROXY "
 _MAX_LINE: Final = 107
-MAX_BYTES: Final = 4096
-"""Of a header of version 2 with all that stands behind its addresses; AWS and HAProxy stay below a few hundred."""
+MAX_BYTES: Final = 16 * 1024
+"""Of a header of version 2 with all that stands behind its addresses: mostly some hundreds, more where a balancer sends
+a client's certificate. HAProxy takes as many."""
 _ADDRESS_BYTES: Final = {0x11: 4, 0x21: 16}
 """Of TCP over IPv4 and over IPv6, by the byte that names both."""

@@ -16,6 +16,9 @@ from gateway.wire.forwarding import Forwarding, Trail
 from gateway.wire.message import (
     HEAD_END,
     HOP_BY_HOP,
+    KEPT_BYTES,
+    MAX_DIGITS,
+    MAX_FIELDS,
     Headers,
     Reply,
     connection_options,
@@ -26,12 +29,16 @@ from gateway.wire.message import (
 
 
 class RefusedError(Exception):
-    """A request that is refused; `reply` says why. `request_id`: the client's, if the head got so far."""
+    """A request that is refused; `reply` says why.
 
-    def __init__(self, reply: Reply, request_id: bytes = b"") -> None:
+    request_id: the client's, if the head got so far. head_only: the request is a HEAD, whose answer has no body.
+    """
+
+    def __init__(self, reply: Reply, request_id: bytes = b"", head_only: bool = False) -> None:
         super().__init__(reply.status)
         self.reply = reply
         self.request_id = request_id
+        self.head_only = head_only
 
 
 class RequestHead:
@@ -156,8 +163,8 @@ class RequestHeads:
         key, length = without_length(data)
         head = self._known.get(key)
         if head is None:
-            if data.count(b"\n") > _MAX_FIELDS + 2:
-                reply = error_reply(431, f"the request has more than {_MAX_FIELDS} header fields", "header_too_large")
+            if data.count(b"\n") > MAX_FIELDS + 2:
+                reply = error_reply(431, f"the request has more than {MAX_FIELDS} header fields", "header_too_large")
                 raise RefusedError(reply)
             head = self._varied(key) or self._learned(key, data)
             if head.has_length and length < 0:
@@ -227,7 +234,7 @@ class RequestHeads:
         return head
 
     def _keep(self, key: bytes, head: RequestHead) -> None:
-        if len(key) > _KEPT_BYTES:
+        if len(key) > KEPT_BYTES:
             return
         if len(self._known) >= _KEPT:
             self._known.clear()
@@ -252,10 +259,11 @@ def parse(data: bytes, forwarding: Forwarding | None = None) -> RequestHead:
     headers: Headers = []
     lines: list[bytes] = []
     options: list[bytes] = []
+    codings: list[bytes] = []
     fields_of_trail: Headers = []
     host = b""
     hosts = 0
-    has_length = chunked = expects = False
+    has_length = expects = False
     request_id = b""
     for line in fields:
         name, _, value = line.partition(b":")
@@ -276,15 +284,16 @@ def parse(data: bytes, forwarding: Forwarding | None = None) -> RequestHead:
         elif lower == b"content-length":
             has_length = True
         elif lower == b"transfer-encoding":
-            if chunked or value.lower() != b"chunked":
-                raise RefusedError(error_reply(501, "no transfer coding but chunked is supported", "bad_http"))
-            chunked = True
+            codings.append(value)
         elif lower == b"connection":
             options.append(value)
         elif lower == b"expect":
             expects = value.lower() == b"100-continue"
         elif lower == b"x-request-id":
             request_id = value
+        elif lower == b"max-forwards":
+            lines.append(_one_hop_less(method, line, value))
+    chunked = _is_chunked(codings)
     http10 = version == b"HTTP/1.0"
     if hosts != 1 and (hosts or not http10):
         raise RefusedError(_bad(f"an HTTP/1.1 request has exactly one Host header, this one has {hosts}"))
@@ -293,7 +302,7 @@ def parse(data: bytes, forwarding: Forwarding | None = None) -> RequestHead:
     if chunked and http10:
         raise RefusedError(_bad("HTTP/1.0 has no transfer-encoding"))
     if method == b"CONNECT":
-        raise RefusedError(error_reply(405, "CONNECT is not supported", "method_not_allowed"))
+        raise RefusedError(_not_implemented("CONNECT is not supported"))
     authority, target = _origin_form(method, target)
     host = authority or host
     if not _HOST.fullmatch(host):
@@ -308,7 +317,7 @@ def parse(data: bytes, forwarding: Forwarding | None = None) -> RequestHead:
         target=target,
         path=_path(target),
         http10=http10,
-        keep_alive=not probe.upgrade and (b"keep-alive" in named if http10 else b"close" not in named),
+        keep_alive=not probe.upgrade and b"close" not in named and (not http10 or b"keep-alive" in named),
         headers=headers,
         lines=b"".join(line + b"\r\n" for line in lines),
         has_length=has_length,
@@ -336,6 +345,10 @@ class HeadProbe:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self.upgrade = True
+        except httptools.HttpParserInvalidMethodError as error:
+            if _TOKEN.fullmatch(data.partition(b" ")[0]) is not None:
+                raise RefusedError(_not_implemented("the method is none that is known here")) from None
+            raise RefusedError(_bad(f"invalid HTTP request: {error}")) from None
         except httptools.HttpParserError as error:
             raise RefusedError(_bad(f"invalid HTTP request: {error}")) from None
         if b"\r\n " in data or b"\r\n\t" in data:
@@ -349,10 +362,38 @@ def _bad(message: str) -> Reply:
     return error_reply(400, message, "bad_http")
 
 
+def _not_implemented(message: str) -> Reply:
+    return error_reply(501, message, "not_implemented")
+
+
+def _is_chunked(values: list[bytes]) -> bool:
+    """Whether the body is chunked, by the values of `Transfer-Encoding` (RFC 9112 section 6.3). Raises RefusedError."""
+    if not values:
+        return False
+    codings = [coding.strip(b" \t") for coding in b",".join(values).lower().split(b",")]
+    if codings[-1] != b"chunked" or codings.count(b"chunked") > 1:
+        raise RefusedError(_bad("chunked is not the last of the transfer codings, or not once"))
+    if len(codings) > 1:
+        raise RefusedError(_not_implemented("no transfer coding but chunked is supported"))
+    return True
+
+
+def _one_hop_less(method: bytes, line: bytes, value: bytes) -> bytes:
+    """The `Max-Forwards` line for the next hop (RFC 9110 section 7.6.2). Raises RefusedError if there is to be none."""
+    if method not in (b"OPTIONS", b"TRACE") or not value.isdigit() or len(value) > MAX_DIGITS:
+        return line
+    hops = int(value)
+    if hops == 0:
+        raise RefusedError(_not_implemented("by its Max-Forwards the request is for the gateway, which has no answer"))
+    return b"max-forwards: %d" % (hops - 1)
+
+
 def _origin_form(method: bytes, target: bytes) -> tuple[bytes, bytes]:
     """The authority that the target names, if it does, and the target for an origin server (RFC 9112 section 3.2)."""
     if b"#" in target:
         raise RefusedError(_bad("the request target has a fragment"))
+    if not target.isascii():
+        raise RefusedError(_bad("the request target has characters that are not percent-encoded"))
     if target.startswith(b"/") or (target == b"*" and method == b"OPTIONS"):
         return b"", target
     scheme, separator, rest = target.partition(b"://")
@@ -360,6 +401,8 @@ def _origin_form(method: bytes, target: bytes) -> tuple[bytes, bytes]:
     if not separator or scheme.lower() not in (b"http", b"https") or not end:
         raise RefusedError(_bad("the request target is neither a path nor an http URL"))
     path = rest[end:]
+    if not path and method == b"OPTIONS":
+        return rest[:end], b"*"
     return rest[:end], path if path.startswith(b"/") else b"/" + path
 
 
@@ -373,12 +416,11 @@ def _path(target: bytes) -> str:
 _VERSIONS = (b"HTTP/1.1", b"HTTP/1.0")
 _HOST = re.compile(rb"(?:[\w.~!$&'()*+;=%-]+|\[[0-9A-Fa-f:.]+\])?(?::[0-9]*)?")
 """RFC 3986 section 3.2.2 without the comma, which nobody has in a name and which joins two headers into one."""
+_TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""RFC 9110 section 5.6.2."""
 _KEPT = 1024
-_KEPT_BYTES = 4096
 _MAX_NEW_LINES = 4
-_MAX_FIELDS = 256
-"""Taking a head apart takes a microsecond for each; the bytes of a head have room for milliseconds of them."""
 _PLAIN_OPTIONS = frozenset((b"close", b"keep-alive", b"upgrade", b""))
 _OURS = b"x-steplane-"
 """Headers between gateway and replica: what a client sends under such a name goes no further."""
-_HANDLED = HOP_BY_HOP | {b"content-length", b"expect", b"host", b"x-request-id"}
+_HANDLED = HOP_BY_HOP | {b"content-length", b"expect", b"host", b"max-forwards", b"x-request-id"}

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 
 import httptools
 
-from gateway.wire.message import HOP_BY_HOP, connection_options, unusual_length, without_length
+from gateway.wire.message import (
+    HOP_BY_HOP,
+    KEPT_BYTES,
+    MAX_FIELDS,
+    connection_options,
+    unusual_length,
+    without_length,
+)
 
 
 class BadResponseError(Exception):
@@ -20,7 +27,8 @@ class BadResponseError(Exception):
 class ResponseHead:
     """A response's head without the length of its body.
 
-    lines: the end-to-end header lines to send on, CRLF after each; without `content-length` and `x-request-id`.
+    lines:        the end-to-end header lines to send on, CRLF after each; without `content-length` and `x-request-id`.
+    event_stream: the body is one of server-sent events, not compressed, so that events can be told in it.
     """
 
     status: int
@@ -58,7 +66,7 @@ class ResponseHeads:
                 self.keep_alive_s = head.keep_alive_s
             if head.has_length and length < 0:
                 return head, unusual_length(data)
-            if len(key) <= _KEPT_BYTES:
+            if len(key) <= KEPT_BYTES:
                 if len(self._known) >= _KEPT:
                     self._known.clear()
                 self._known[key] = head
@@ -71,9 +79,14 @@ def parse(data: bytes) -> ResponseHead:
     """Check a complete head with llhttp and take it apart. Raises BadResponseError."""
     status = _check(data)
     first, *fields = data[:-4].split(b"\r\n")
+    if len(fields) > MAX_FIELDS:
+        raise BadResponseError(f"sent more than {MAX_FIELDS} header fields")
+    http10 = first.startswith(b"HTTP/1.0 ")
+    if not (http10 or first.startswith(b"HTTP/1.1 ")):
+        raise BadResponseError("spoke another version of HTTP than 1.1 and 1.0")
     lines: list[bytes] = []
     options: list[bytes] = []
-    has_length = chunked = event_stream = False
+    has_length = chunked = event_stream = encoded = False
     keep_alive_s = math.inf
     for line in fields:
         name, _, value = line.partition(b":")
@@ -82,6 +95,9 @@ def parse(data: bytes) -> ResponseHead:
             lines.append(line)
         elif lower == b"content-type":
             event_stream = value.strip().lower().startswith(b"text/event-stream")
+            lines.append(line)
+        elif lower == b"content-encoding":
+            encoded = encoded or value.strip().lower() != b"identity"
             lines.append(line)
         elif lower == b"content-length":
             has_length = True
@@ -102,8 +118,9 @@ def parse(data: bytes) -> ResponseHead:
         lines=b"".join(line + b"\r\n" for line in lines),
         has_length=has_length,
         chunked=chunked,
-        keep_alive=b"keep-alive" in named if first.startswith(b"HTTP/1.0") else b"close" not in named,
-        event_stream=event_stream,
+        # HTTP/1.0 has no chunks: whoever sends them is not trusted with a second request (RFC 9112 section 6.1).
+        keep_alive=b"close" not in named and (not http10 or (b"keep-alive" in named and not chunked)),
+        event_stream=event_stream and not encoded,
         keep_alive_s=keep_alive_s,
     )
 
@@ -121,6 +138,8 @@ def _check(data: bytes) -> int:
     if not probe.complete or b"\r\n " in data or b"\r\n\t" in data:
         raise BadResponseError("sent a folded or unfinished header")
     status: int = parser.get_status_code()
+    if status < 100:
+        raise BadResponseError(f"sent the status {status}, which there is not")
     if status == 101:
         raise BadResponseError("answered with an upgrade that was not asked for")
     return status
@@ -137,7 +156,6 @@ class _Probe:
 
 
 _KEPT = 256
-_KEPT_BYTES = 4096
 _TIMEOUT = re.compile(rb"(?:^|[\s,])timeout\s*=\s*\"?([0-9]{1,6})\b", re.IGNORECASE)
 _PLAIN_OPTIONS = frozenset((b"close", b"keep-alive", b""))
-_HANDLED = HOP_BY_HOP | {b"content-length", b"content-type", b"x-request-id"}
+_HANDLED = HOP_BY_HOP | {b"content-encoding", b"content-length", b"content-type", b"x-request-id"}

@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 from gateway.wire.forwarding import Forwarding
-from gateway.wire.message import MAX_DIGITS, Headers, length_place
+from gateway.wire.message import KEPT_BYTES, MAX_DIGITS, Headers, length_place
 from gateway.wire.requesthead import RequestHead
 
 _VALUE: Final = re.compile(rb"(?:[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?)?").fullmatch
@@ -30,10 +30,10 @@ class VariedHead:
         """What stands behind each piece but the last: an index into `_names`, or the length."""
 
     def keep(self, data: bytes, head: RequestHead) -> None:
-        """Remember a head that came as `data`; one without varied lines is no concern of ours."""
+        """Remember a head that came as `data`; one without varied lines, or a large one, is no concern of ours."""
         self._base = None
-        if head.base is None:
-            return
+        if head.base is None or len(data) > KEPT_BYTES or len(set(head.new_lines)) < len(head.new_lines):
+            return  # of lines that are equal, only the first would be found
         places: list[tuple[int, int, int]] = []
         names: list[bytes] = []
         for line in head.new_lines:

@@ -34,7 +34,7 @@ class Message:
     @property
     def essence(self) -> tuple[bytes, bytes, bytes, tuple[tuple[bytes, bytes], ...], bytes]:
         """Method, authority, target in origin form, end-to-end headers by name, and body."""
-        authority, target = origin_form(self.target)
+        authority, target = origin_form(self.target, self.method)
         hosts = [value for name, value in self.headers if name == b"host"]
         kept = [
             (name, value)
@@ -51,11 +51,13 @@ class Message:
         )
 
 
-def origin_form(target: bytes) -> tuple[bytes, bytes]:
+def origin_form(target: bytes, method: bytes) -> tuple[bytes, bytes]:
     """The authority that a target names, if it does, and its path with the query."""
     scheme, separator, rest = target.partition(b"://")
     if not separator or scheme.lower() not in (b"http", b"https") or target.startswith(b"/"):
         return b"", target
     end = min((at for at in (rest.find(b"/"), rest.find(b"?")) if at >= 0), default=len(rest))
     path = rest[end:]
+    if not path and method == b"OPTIONS":  # RFC 9112 section 3.2.4
+        return rest[:end], b"*"
     return rest[:end], path if path.startswith(b"/") else b"/" + path

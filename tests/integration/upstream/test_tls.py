@@ -1,6 +1,8 @@
 """TLS to replicas: who is trusted, what is shown, and files that are renewed."""
 
 import asyncio
+import os
+import socket
 import ssl
 from pathlib import Path
 
@@ -128,6 +130,33 @@ async def test_a_server_that_never_shakes_hands_is_given_up(authority: Authority
         async with asyncio.timeout(PATIENCE_S):
             await ended.wait()
         assert pool.open == 0
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["whole", "cut off"])
+async def test_a_body_that_ends_with_the_connection_is_whole_only_if_the_replica_has_said_so(
+    authority: Authority, cut: bool
+) -> None:
+    """Under TLS an end without its alert may be anybody's (RFC 9112 section 9.8)."""
+
+    async def script(served: Served) -> None:
+        await served.request()
+        await served.send(b"HTTP/1.1 200 OK\r\n\r\nhello")
+        if cut:  # the bare connection is closed beneath TLS
+            with socket.socket(fileno=os.dup(served.writer.get_extra_info("socket").fileno())) as bare:
+                bare.shutdown(socket.SHUT_RDWR)
+
+    async with placed(script, ssl=serving(authority)) as server, wire(timeouts=PATIENT) as gateway:
+        connect(gateway, server.port, tls=ClientTls(TlsOptions(ca=authority.file)))
+        client = await gateway.client()
+        await client.send(GET)
+        await client.head()
+        assert await client.read(10) == b"5\r\nhello\r\n"
+        if cut:
+            await client.closed()
+        else:
+            assert await client.read(5) == b"0\r\n\r\n"
+        (exchange,) = gateway.handler.over
+        assert (exchange.failure is not None) is cut
 
 
 async def test_files_that_change_while_many_connect_are_read_once_for_all(authority: Authority) -> None:

@@ -195,6 +195,12 @@ GARBAGE = [
     b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n",
     b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
     b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+    b"HTTP/1.1 000 Nothing\r\n\r\n",
+    b"HTTP/1.1 099 Nothing\r\n\r\n" + OK,
+    b"HTTP/2.0 200 OK\r\ncontent-length: 0\r\n\r\n",
+    b"HTTP/0.9 200 OK\r\ncontent-length: 0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\n" + b"a:\r\n" * 257 + b"\r\n",
+    b"HTTP/1.1 103 Early Hints\r\n" + b"a:\r\n" * 257 + b"\r\n" + OK,
     b"HTTP/1.1 200 OK\r\n" + b"x: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n" * 10_000,
 ]
 
@@ -267,12 +273,13 @@ async def test_a_stream_that_dies_between_events_ends_with_an_error_event(
         (SSE_HEAD, chunk(EVENT), b"9\r\n"),
         (SSE_HEAD, b"20\r\ndata: 1\n\n\r\n"),
         (SSE_HEAD, chunk(EVENT), b"0\r\n"),
+        (SSE_HEAD.replace(b"\r\n\r\n", b"\r\ncontent-encoding: gzip\r\n\r\n"), chunk(EVENT)),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", chunk(EVENT)),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n", EVENT),
         (b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 50\r\n\r\n", EVENT + b"\r\n"),
         (b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 16\r\n\r\n", EVENT + b"\r\n"),
     ],
-    ids=range(12),
+    ids=range(13),
 )
 @pytest.mark.parametrize("reset", [False, True], ids=["close", "reset"])
 async def test_a_response_that_dies_elsewhere_is_visibly_incomplete(parts: tuple[bytes, ...], reset: bool) -> None:

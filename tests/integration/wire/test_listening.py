@@ -343,7 +343,7 @@ async def test_without_the_header_nothing_is_served(said: bytes) -> None:
 async def test_a_listener_that_expects_no_header_takes_it_for_nonsense() -> None:
     async with wire(answering(OK)) as gateway:
         client = await gateway.client()
-        assert (await client.ask(PROXY_V1 + GET)).status == 400
+        assert (await client.ask(PROXY_V1 + GET)).status == 501
 
 
 async def test_addresses_are_counted_as_the_balancer_tells_them() -> None:

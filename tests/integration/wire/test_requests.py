@@ -152,6 +152,41 @@ async def test_all_other_headers_arrive_as_they_were_in_their_order() -> None:
     assert (await seen(b"GET / HTTP/1.1\r\nhost: a\r\n" + head + b"\r\n")).headers == [(b"host", b"a"), *lines]
 
 
+@pytest.mark.parametrize(
+    ("method", "before", "after"),
+    [
+        (b"OPTIONS", b"10", b"9"),
+        (b"OPTIONS", b"1", b"0"),
+        (b"TRACE", b"7", b"6"),
+        (b"GET", b"0", b"0"),
+        (b"OPTIONS", b"no number", b"no number"),
+    ],
+)
+async def test_max_forwards_is_counted_down_where_it_has_a_meaning(method: bytes, before: bytes, after: bytes) -> None:
+    """RFC 9110 section 7.6.2."""
+    message = await seen(b"%b / HTTP/1.1\r\nhost: a\r\nMax-Forwards: %b\r\n\r\n" % (method, before))
+    assert message.header(b"max-forwards") == after
+
+
+@pytest.mark.parametrize("method", [b"OPTIONS", b"TRACE"])
+async def test_a_request_that_may_go_no_further_goes_no_further(method: bytes) -> None:
+    async with wire(answering(OK)) as gateway:
+        client = await gateway.client()
+        assert (await client.ask(b"%b / HTTP/1.1\r\nhost: a\r\nmax-forwards: 0\r\n\r\n" % method)).status == 501
+        assert gateway.requests == []
+
+
+async def test_lines_that_are_equal_and_new_stay_two() -> None:
+    """Heads are remembered without the lines that are new each time, and those are found again by what they say."""
+    async with wire(answering(OK)) as gateway:
+        client = await gateway.client()
+        for first, second in ((b"1", b"1"), (b"2", b"1"), (b"3", b"2"), (b"3", b"3")):
+            await client.ask(
+                b"POST / HTTP/1.1\r\nhost: a\r\nx: %b\r\nx: %b\r\ncontent-length: 1\r\n\r\nb" % (first, second)
+            )
+            assert gateway.requests[-1].values(b"x") == [first, second]
+
+
 async def test_headers_of_the_handler_are_added() -> None:
     message = await seen(post(b"x"), extra=b"x-extra: 1\r\nx-more: 2\r\n")
     assert (message.header(b"x-extra"), message.header(b"x-more")) == (b"1", b"2")
@@ -168,6 +203,9 @@ async def test_headers_of_the_handler_are_added() -> None:
         (b"GET https://other HTTP/1.1", b"GET / HTTP/1.1"),
         (b"GET http://other?y=/1 HTTP/1.1", b"GET /?y=/1 HTTP/1.1"),
         (b"OPTIONS * HTTP/1.1", b"OPTIONS * HTTP/1.1"),
+        (b"OPTIONS http://other HTTP/1.1", b"OPTIONS * HTTP/1.1"),
+        (b"OPTIONS http://other/ HTTP/1.1", b"OPTIONS / HTTP/1.1"),
+        (b"OPTIONS http://other?q HTTP/1.1", b"OPTIONS /?q HTTP/1.1"),
         (b"GET /a%2Fb/%E4?q=%00 HTTP/1.1", b"GET /a%2Fb/%E4?q=%00 HTTP/1.1"),
         (b"GET //a/../b HTTP/1.1", b"GET //a/../b HTTP/1.1"),
         (b"GET /x HTTP/1.0", b"GET /x HTTP/1.1"),

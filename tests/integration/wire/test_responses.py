@@ -143,6 +143,21 @@ async def test_the_response_to_head_has_headers_only(framing: bytes) -> None:
         assert (await client.ask(GET)).body in (b"ok", b"")
 
 
+@pytest.mark.parametrize("version", [b"1.1", b"1.0"])
+@pytest.mark.parametrize(("method", "status"), [(b"HEAD", 200), (b"GET", 304), (b"GET", 204)])
+@pytest.mark.parametrize("framing", [b"content-length: 5", b"transfer-encoding: chunked"])
+async def test_framing_without_a_body_is_told_to_whom_it_may_be_told(
+    framing: bytes, method: bytes, status: int, version: bytes
+) -> None:
+    """RFC 9112 section 6: none in a 204, and no transfer coding to HTTP/1.0."""
+    async with wire(answering(b"HTTP/1.1 %d X\r\n%b\r\n\r\n" % (status, framing))) as gateway:
+        client = await gateway.client()
+        message = await client.ask(b"%b / HTTP/%b\r\nhost: a\r\n\r\n" % (method, version), method)
+        told = [b"%b: %b" % line for line in message.headers if line[0] != b"connection"]
+        withheld = status == 204 or (version == b"1.0" and framing.startswith(b"transfer"))
+        assert told == ([] if withheld else [framing])
+
+
 @pytest.mark.parametrize("status", [b"204 No Content", b"304 Not Modified"])
 @pytest.mark.parametrize("framing", [b"content-length: 5\r\n", b"transfer-encoding: chunked\r\n"])
 async def test_a_body_where_none_may_be_does_not_shift_the_next_response(status: bytes, framing: bytes) -> None:
@@ -241,6 +256,7 @@ async def test_lines_of_the_handler_are_added_to_a_response() -> None:
         (b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n", OK),
         (b"GET / HTTP/1.1\r\nhost: a\r\nconnection: x, Close\r\n\r\n", OK),
         (b"GET / HTTP/1.0\r\nhost: a\r\n\r\n", OK),
+        (b"GET / HTTP/1.0\r\nhost: a\r\nconnection: keep-alive\r\nconnection: close\r\n\r\n", OK),
     ],
 )
 async def test_the_last_response_says_so_and_the_connection_closes(request_bytes: bytes, response: bytes) -> None:
@@ -256,6 +272,8 @@ async def test_the_last_response_says_so_and_the_connection_closes(request_bytes
     [
         HEAD_200 + b"connection: close\r\ncontent-length: 2\r\n\r\nok",
         b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok",
+        b"HTTP/1.0 200 OK\r\nconnection: keep-alive, close\r\ncontent-length: 2\r\n\r\nok",
+        b"HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
     ],
 )
 async def test_an_upstream_that_will_close_is_not_reused_and_the_client_need_not_know(response: bytes) -> None:

@@ -91,6 +91,8 @@ REFUSED_REQUEST_LINES = [
     b"GET\t/ HTTP/1.1\r\nhost: a\r\n\r\n",
     b"GET /\x00 HTTP/1.1\r\nhost: a\r\n\r\n",
     b"GET /\x7f HTTP/1.1\r\nhost: a\r\n\r\n",
+    b"GET /\xe4 HTTP/1.1\r\nhost: a\r\n\r\n",
+    b"GET /?\xff HTTP/1.1\r\nhost: a\r\n\r\n",
     b"GET /#fragment HTTP/1.1\r\nhost: a\r\n\r\n",
     b"GET /?q#fragment HTTP/1.1\r\nhost: a\r\n\r\n",
     b"GET x HTTP/1.1\r\nhost: a\r\n\r\n",
@@ -256,9 +258,32 @@ async def test_connect_is_refused(target: bytes) -> None:
     async with wire(answering(OK)) as gateway:
         client = await gateway.client()
         message = await client.ask(b"CONNECT %b HTTP/1.1\r\nhost: a\r\n\r\n" % target)
-        assert message.status in (400, 405)
+        assert message.status in (400, 501)
         await client.closed()
         assert gateway.requests == []
+
+
+@pytest.mark.parametrize(
+    ("codings", "status"),
+    [
+        ([b"chunked, identity"], 400),
+        ([b"chunked", b"gzip"], 400),
+        ([b"gzip"], 400),
+        ([b"chunked, chunked"], 400),
+        ([b"chunked", b"chunked"], 400),
+        ([b"gzip, chunked"], 501),
+        ([b"gzip", b"chunked"], 501),
+    ],
+)
+async def test_a_body_without_a_certain_end_is_a_bad_request_and_an_unknown_coding_is_not_implemented(
+    codings: list[bytes], status: int
+) -> None:
+    """RFC 9112 sections 6.1 and 6.3."""
+    async with wire(answering(OK)) as gateway:
+        client = await gateway.client()
+        lines = [b"transfer-encoding: " + coding for coding in codings]
+        assert (await client.ask(with_headers(*lines))).status == status
+        await client.closed()
 
 
 @pytest.mark.parametrize("version", [b"0.9", b"2.0"])

@@ -39,3 +39,12 @@ def test_a_head_without_a_length_is_not_kept() -> None:
     last.keep(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "other")
 
     assert last.match(HEAD) == (-1, -1)
+
+
+def test_a_large_head_is_not_kept() -> None:
+    """Each of ten thousand connections would keep one."""
+    large = HEAD.replace(b"X: y", b"X: " + b"y" * 5000)
+    last = LastHead()
+    last.keep(large, "read")
+
+    assert last.match(large) == (-1, -1)

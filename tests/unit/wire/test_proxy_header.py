@@ -61,7 +61,7 @@ NEITHER = [
     binary(2, 0x11, V4),
     binary(1, 0x11, V4[:-1]),
     binary(1, 0x21, V4),
-    binary(1, 0x11, V4 + bytes(5000)),
+    binary(1, 0x11, V4 + bytes(20_000)),
 ]
 
 
