@@ -4,7 +4,7 @@
 |---------------|------------------------------------------------------|-----------------------|-----------|
 | ok            | an answer                                            | for it                |           |
 | client_fault  | 4xx: the request was wrong                           |                       | no        |
-| back_pressure | 429, 503, no connection to be had here: busy         |                       | yes       |
+| back_pressure | 429, 503, no free connection: busy, not broken       |                       | yes       |
 | over_budget   | the engine's watchdog ended it                       |                       | no        |
 | unreachable   | it never got there: refused, no route, TLS           | against it            | yes       |
 | fault         | 5xx, broken or no HTTP, silence, the connection died | against it            | perhaps   |

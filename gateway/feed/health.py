@@ -13,7 +13,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from errno import ECONNREFUSED
+from errno import ECONNREFUSED, EMFILE, ENFILE, ENOBUFS, ENOMEM
 from typing import Any, Protocol
 
 import structlog
@@ -31,6 +31,9 @@ _START_SPREAD_S = 0.002
 
 _MODEL_EVERY = 30
 """Good probes of a replica that is up between two looks at its model."""
+
+_OUR_OWN = frozenset((EMFILE, ENFILE, ENOBUFS, ENOMEM))
+"""This process has no file, or no memory, left for a probe: that says nothing of the replica."""
 
 _log = structlog.get_logger("steplane.health")
 
@@ -297,6 +300,9 @@ class HealthMonitor:
                 asking.close()
             asking = watch.asking = StatusProbe(watch.target.url, path, self._reach)
         return asking
+            if isinstance(error, OSError) and error.errno in _OUR_OWN:
+                watch.record.probes += 1
+                return
 
     async def _probe_model(self, session: ReplicaSession, watch: _Watch, model: str, latency_s: float) -> None:
         """It is well: it may take traffic if it serves what it should. Asked before it does, and now and then."""

@@ -43,6 +43,7 @@ _OF_FAILURE = {
     "connect_failed": Reason.connect,
     "connect_timeout": Reason.connect,
     "pool_full": Reason.connect,
+    "exhausted": Reason.connect,
     "stale": Reason.stale,
     "closed_early": Reason.reset,
     "first_byte_timeout": Reason.timeout,

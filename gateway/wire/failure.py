@@ -10,6 +10,8 @@ class FailureKind(StrEnum):
     connect_timeout = "connect_timeout"
     pool_full = "pool_full"
     """All connections that the upstream may have were in use for too long: the request was never written."""
+    exhausted = "exhausted"
+    """We have no file, port or memory left for a connection: no fault of the upstream's, and nothing was written."""
     stale = "stale"
     """A pooled connection was closed just as it was reused: the server's idle limit, not a fault. Nothing was read."""
     closed_early = "closed_early"
@@ -25,6 +27,8 @@ class FailureKind(StrEnum):
     """The handler ended it: no fault of the upstream's."""
     deadline_exceeded = "deadline_exceeded"
     """The time that the request itself had was over: no fault of the upstream's."""
+    draining = "draining"
+    """We are going away, and the time for what ran is over: no fault of the upstream's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ class Failure:
     @property
     def status(self) -> int:
         """What a client is told when nothing else can be tried."""
-        if self.kind is FailureKind.pool_full:
+        if self.kind in _UNAVAILABLE:
             return 503
         return 504 if self.kind in _TIMED_OUT else 502
 
@@ -52,10 +56,12 @@ _REPEATABLE = frozenset(
         FailureKind.connect_failed,
         FailureKind.connect_timeout,
         FailureKind.pool_full,
+        FailureKind.exhausted,
         FailureKind.stale,
         FailureKind.closed_early,
     )
 )
+_UNAVAILABLE = frozenset((FailureKind.pool_full, FailureKind.exhausted, FailureKind.draining))
 _TIMED_OUT = frozenset(
     (
         FailureKind.connect_timeout,

@@ -9,6 +9,7 @@ then is done by the server's sweep: a few comparisons for a server with nothing 
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +32,8 @@ _DEFAULT: Final = PoolPolicy()
 _WARM_AGAIN_S: Final = 1.0
 """After a connection that was to be kept ready could not be opened; twice as long each time it fails again."""
 _WARM_AGAIN_AT_MOST_S: Final = 30.0
+_EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL))
+"""What an attempt to connect says that got no file, no memory or no port here: nothing about who was to be reached."""
 
 
 class _Made:
@@ -394,7 +397,9 @@ class Upstream:
             connection.abandon()
             self.connect_failures += 1
             detail = f"no connection to {self.name}: {getattr(error, 'strerror', None) or error}"
-            self._tell_failed(pending, Failure(FailureKind.connect_failed, detail))
+            ours = getattr(error, "errno", None) in _EXHAUSTED
+            kind = FailureKind.exhausted if ours else FailureKind.connect_failed
+            self._tell_failed(pending, Failure(kind, detail))
         else:
             if connection.is_closing():
                 self.connect_failures += 1

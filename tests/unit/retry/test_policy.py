@@ -13,6 +13,7 @@ REASONS = {
     "connect_failed": Reason.connect,
     "connect_timeout": Reason.connect,
     "pool_full": Reason.connect,
+    "exhausted": Reason.connect,
     "stale": Reason.stale,
     "closed_early": Reason.reset,
     "first_byte_timeout": Reason.timeout,
@@ -21,6 +22,7 @@ REASONS = {
     "idle_timeout": None,
     "ended": None,
     "deadline_exceeded": None,
+    "draining": None,
 }
 
 

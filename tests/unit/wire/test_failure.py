@@ -8,6 +8,8 @@ TABLE = {
     FailureKind.connect_failed: (True, 502),
     FailureKind.connect_timeout: (True, 504),
     FailureKind.pool_full: (True, 503),
+    FailureKind.exhausted: (True, 503),
+    FailureKind.draining: (False, 503),
     FailureKind.stale: (True, 502),
     FailureKind.closed_early: (True, 502),
     FailureKind.first_byte_timeout: (False, 504),
