@@ -55,7 +55,7 @@ _ATTEMPTS: Final = b"x-steplane-attempts: %d\r\n"
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _LEFT_RUNNING = frozenset((FailureKind.first_byte_timeout, FailureKind.bad_response))
 """Failures in which we gave up on an engine that may still work on the request."""
-_NOT_THE_UPSTREAMS = frozenset((FailureKind.ended, FailureKind.deadline_exceeded))
+_NOT_THE_UPSTREAMS = frozenset((FailureKind.ended, FailureKind.deadline_exceeded, FailureKind.draining))
 """Ends of answers that we have made ourselves."""
 _HELD = frozenset((429, 500, 502, 503, 504))
 """Answers that another replica, or quarantine, may better."""
@@ -225,8 +225,14 @@ class Proxy:
     # --- wire.Handler
 
     def buffers(self, exchange: Exchange) -> bool:
-        """Requests for generation are read whole, everything else streams through."""
-        return door_of(exchange.head, self._tenants).generates
+        """Requests for generation are read whole, everything else streams through.
+
+        So does what is refused for its head: who may ask for nothing need not send it, and we need not keep it.
+        """
+        door = door_of(exchange.head, self._tenants)
+        if not door.generates or self.gate is None or not self._tenants.require_key:
+            return door.generates
+        return tenant_of(exchange.head, door, self._tenants) != ""
 
     def handle(self, exchange: Exchange) -> None:
         """Classify and route."""
@@ -338,6 +344,14 @@ class Proxy:
         if self.witnesses:
             now_s = exchange.client.clock.at
             for witness in self.witnesses:
+    def cut(self, exchange: Exchange, failure: Failure) -> None:
+        """End it here and at its engine."""
+        call: Call | None = exchange.context
+        if call is None:
+            exchange.reply(error_reply(failure.status, failure.detail, _code_of(failure)))
+        else:
+            self.end(exchange, call, failure)
+
                 witness.finished(exchange, call, attempt, now_s)
         if self.tail is not None:
             self.tail.finished(exchange, call, attempt, self._loop.time())
@@ -748,7 +762,7 @@ def _code_of(failure: Failure) -> str:
     """What a client's program is told of a failure."""
     if failure.kind is FailureKind.ended:
         return "step_budget_exceeded"
-    if failure.kind is FailureKind.deadline_exceeded:
+    if failure.kind is FailureKind.deadline_exceeded or failure.kind is FailureKind.draining:
         return failure.kind.value
     return f"upstream_{failure.kind.value}"
 

@@ -177,10 +177,13 @@ class TenantGate:
             self._register.used(tenant, resource, amount)
 
 
-def _denial(status: int, code: str, message: str, param: str | None = None) -> Denial:
-    return Denial(code, error_reply(status, message, code, param=param))
+def _denial(status: int, code: str, message: str, param: str | None = None, headers: bytes = b"") -> Denial:
+    return Denial(code, error_reply(status, message, code, param=param, headers=headers))
 
 
 _UNKNOWN_KEY: Final = _denial(
-    401, "invalid_api_key", "no API key that is known here: send one as `Authorization: Bearer KEY` or in `x-api-key`"
+    401,
+    "invalid_api_key",
+    "no API key that is known here: send one as `Authorization: Bearer KEY` or in `x-api-key`",
+    headers=b"www-authenticate: Bearer\r\n",
 )

@@ -149,9 +149,9 @@ class ClientConnection:
     def eof_received(self) -> None:
         """A closing client looks the same as one that only stops sending: both are treated as gone.
 
-        What has been written already still goes out, for `linger_s` at most.
+        What has been written already still goes out.
         """
-        self.deadline = self.clock.read() + self.timeouts.linger_s
+        self._set_last_deadline()
         self._leave()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's signature)
@@ -171,10 +171,14 @@ class ClientConnection:
 
     def resume_writing(self) -> None:
         self.write_paused = False
-        if self.current is not None and self.current.connection is not None:
-            if self.current.state == State.responding:
+        current = self.current
+        if current is None:
+            if self._unread or self.reading_paused:
+                self._server.loop.call_soon(self._read_on)
+        elif current.connection is not None:
+            if current.state == State.responding:
                 self.deadline = self.clock.read() + self.timeouts.stream_idle_s
-            self.current.connection.resume()
+            current.connection.resume()
 
     # --- what exchanges and upstream connections use
 
@@ -224,7 +228,7 @@ class ClientConnection:
         if self._closing:
             return
         if not exchange.keep_alive or self._server.draining:
-            if exchange.received:
+            if exchange.received and not self._unread and not self.reading_paused:
                 self._close()
             else:
                 self._linger()
@@ -316,29 +320,55 @@ class ClientConnection:
 
     def turn_away(self, reply: Reply) -> None:
         """Answer before any request has come, and close."""
-        self._write_refusal(reply, b"")
+        self._write_refusal(reply, b"", head_only=False)
         self._linger()
 
     def drain(self) -> None:
-        """Close if idle; else the running exchange will be the last."""
-        if self.current is None and self._incoming is None:
+        """Close if idle; else the request that is running, or coming in, will be the last."""
+        if self.current is None and self._incoming is None and not self._partial and not self._unread:
+            self._close()
+
+    def cut(self, failure: Failure) -> None:
+        """There is no more time for what runs or comes in: say so, and close."""
+        if self._closing:
+            return
+        self.clock.read()
+        exchange = self.current
+        if exchange is not None:
+            try:
+                self.handler.cut(exchange, failure)
+            except Exception:
+                self._handler_raised(exchange)
+        elif self._incoming is not None or self._partial:
+            self._refuse(error_reply(failure.status, failure.detail, failure.kind.value))
+        else:
             self._close()
 
     # --- reading
 
     def _read(self, data: bytes) -> None:
-        """Read requests from `data` until one of them has to be waited for."""
+        """Read one request from `data`, as much of it as there is; what is behind it has to wait.
+
+        For its answer; or where that is there already, for others to have the loop, and for the client to read it:
+        else whoever asks a million times at once for what we answer ourselves would have all of our time and memory.
+        """
+        begun = False
         try:
             while data and not self._deaf:
-                if self._incoming is None:
-                    if self.current is not None:
-                        self._unread = data
-                        return
-                    data = self._read_head(data)
-                else:
+                if self._incoming is not None:
                     data = self._read_body(self._incoming, data)
+                elif self.current is not None or self.write_paused:
+                    self._unread = data
+                    return
+                elif begun:
+                    self._unread = data
+                    self._server.loop.call_soon(self._read_on)
+                    return
+                else:
+                    data = self._read_head(data)
+                    begun = True
         except RefusedError as error:
-            self._refuse(error.reply, error.request_id)
+            self._refuse(error.reply, error.request_id, error.head_only)
         except ChunkError as broken:  # a name of its own: to mypyc a variable has one type
             self._refuse(error_reply(400, f"invalid request body: {broken}", "bad_http"))
         except Exception:
@@ -373,13 +403,13 @@ class ClientConnection:
                 self._keep_partial(data)
                 return b""
             if end > self.limits.max_header_bytes:
-                raise RefusedError(self._header_too_large())
+                raise self._header_too_large(data)
             if varied is None:
                 head, length = self._learn_head(data if end == len(data) else data[:end])
             else:
                 head = varied
         if length > self.limits.max_body_bytes:
-            raise RefusedError(self._body_too_large(), head.request_id)
+            raise RefusedError(self._body_too_large(), head.request_id, head.method == b"HEAD")
         self._partial.clear()
         self._probe = None
         exchange = Exchange(self, head, length, self.clock.at)
@@ -389,12 +419,12 @@ class ClientConnection:
             self._body_remaining = length
             self._chunks = ChunkedBody() if head.chunked else None
             exchange.buffered = self.handler.buffers(exchange)
-            if end == len(data):
+            if not exchange.buffered:
+                self._start(exchange)
+            if end == len(data) and self._incoming is exchange:  # it may have been refused by its head
                 self.deadline = self.clock.at + self.timeouts.body_s
                 if head.expects_continue:
                     self.transport.write(CONTINUE)
-            if not exchange.buffered:
-                self._start(exchange)
         else:
             exchange.received = True
             self._start(exchange)
@@ -402,7 +432,11 @@ class ClientConnection:
 
     def _learn_head(self, spelled: bytes) -> tuple[RequestHead, int]:
         """A head that is not like the last one, and its length; the next one may be like it."""
-        head, length = self._heads.read(spelled)
+        try:
+            head, length = self._heads.read(spelled)
+        except RefusedError as error:
+            error.head_only = spelled.startswith(b"HEAD ")
+            raise
         if head.base is None:
             self._last_head.keep(spelled, head)
         else:
@@ -424,7 +458,7 @@ class ClientConnection:
             self.deadline = self.clock.at + self.timeouts.header_s
         self._partial += data
         if len(self._partial) > self.limits.max_header_bytes:
-            raise RefusedError(self._header_too_large())
+            raise self._header_too_large(bytes(self._partial))
         if self._probe is None:
             self._probe = HeadProbe()
         self._probe.feed(data)
@@ -467,12 +501,15 @@ class ClientConnection:
         except Exception:
             self._handler_raised(exchange)
 
-    def _refuse(self, reply: Reply, request_id: bytes = b"") -> None:
-        """Answer a request that cannot be read, and close."""
+    def _refuse(self, reply: Reply, request_id: bytes = b"", head_only: bool = False) -> None:
+        """Answer a request that cannot be read, and close. `head_only`: without the body, which HEAD must not get."""
         self._deaf = True
         incoming, self._incoming = self._incoming, None
-        if incoming is None or incoming is not self.current:
-            self._write_refusal(reply, request_id if incoming is None else incoming.request_id)
+        if incoming is None:
+            self._write_refusal(reply, request_id, head_only)
+            self._linger()
+        elif incoming is not self.current:
+            self._write_refusal(reply, incoming.request_id, incoming.method == b"HEAD")
             self._linger()
         elif incoming.state == State.responding:
             self.transport.abort()  # the upstream answers already, and its answer cannot be completed
@@ -502,13 +539,18 @@ class ClientConnection:
             self.reading_paused = False
             self.transport.resume_reading()
 
-    def _header_too_large(self) -> Reply:
-        return error_reply(431, f"the request header exceeds {self.limits.max_header_bytes} bytes", "header_too_large")
+    def _header_too_large(self, data: bytes) -> RefusedError:
+        limit = self.limits.max_header_bytes
+        if data.find(b"\r\n", 0, limit) < 0:
+            reply = error_reply(414, f"the request line exceeds {limit} bytes", "uri_too_long")
+        else:
+            reply = error_reply(431, f"the request header exceeds {limit} bytes", "header_too_large")
+        return RefusedError(reply, head_only=data.startswith(b"HEAD "))
 
     def _body_too_large(self) -> Reply:
         return error_reply(413, f"the request body exceeds {self.limits.max_body_bytes} bytes", "body_too_large")
 
-    def _write_refusal(self, reply: Reply, request_id: bytes) -> None:
+    def _write_refusal(self, reply: Reply, request_id: bytes, head_only: bool) -> None:
         """Write an error of the wire's own under an id that the log has, too: the client's, if it has a usable one."""
         self._counts.refuse(reply.status)
         if not _REQUEST_ID(request_id):
@@ -522,14 +564,15 @@ class ClientConnection:
             request_id=request_id.decode("ascii"),
             client=self.address,
         )
-        self._write_reply(reply, b"x-request-id: %b\r\n" % request_id, close=True)
+        self._write_reply(reply, b"x-request-id: %b\r\n" % request_id, close=True, head_only=head_only)
 
-    def _write_reply(self, reply: Reply, lines: bytes, *, close: bool, head_only: bool = False) -> None:
-        head = b"%bcontent-type: %b\r\ncontent-length: %d\r\n%b%b%b\r\n" % (
+    def _write_reply(self, reply: Reply, lines: bytes, *, close: bool, head_only: bool) -> None:
+        head = b"%b%bcontent-type: %b\r\ncontent-length: %d\r\n%b%b%b\r\n" % (
             status_line(reply.status),
             reply.content_type,
             len(reply.body),
             reply.headers,
+            self._server.date.line(),
             lines,
             b"connection: close\r\n" if close else b"",
         )
@@ -540,13 +583,13 @@ class ClientConnection:
     def _close(self) -> None:
         """Close once everything is written; the sweep aborts if that takes too long."""
         self._closing = self._deaf = True
-        self.deadline = self.clock.read() + self.timeouts.linger_s
+        self._set_last_deadline()
         self.transport.close()
 
     def _linger(self) -> None:
         """Say that we are done, and read on for a while: closing with unread data would reset the connection."""
         self._closing = self._deaf = True
-        self.deadline = self.clock.read() + self.timeouts.linger_s
+        self._set_last_deadline()
         self._unread = b""
         self._incoming = None
         if self.transport.can_write_eof():
@@ -556,5 +599,10 @@ class ClientConnection:
 
 _REQUEST_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}").fullmatch
 _NEVER: Final = float("inf")
+    def _set_last_deadline(self) -> None:
+        """When to abort. What is written has the time that a client has at any time to take something."""
+        unsent = self.transport.get_write_buffer_size() > 0
+        self.deadline = self.clock.read() + (self.timeouts.stream_idle_s if unsent else self.timeouts.linger_s)
+
 _UNREAD_HIGH_WATER: Final = 64 * 1024
 """Pipelined bytes kept for one client; reading on below it is what notices that the client has gone."""

@@ -60,6 +60,9 @@ class Handler(Protocol):
     def stream_error(self, exchange: Exchange, failure: Failure) -> bytes:
         """Server-sent events that end a broken stream, complete with their blank line."""
 
+    def cut(self, exchange: Exchange, failure: Failure) -> None:
+        """There is no more time for it, since we are going away: `reply`, or `end` the response that has begun."""
+
     def finished(self, exchange: Exchange) -> None:
         """An exchange that `handle` was given is over: answered, failed, or left by its client."""
 

@@ -41,6 +41,7 @@ class Racer(Exchange):
         self.request_id = first.request_id
         self.body = first.body
         self.received = True
+        self.keep_alive = first.keep_alive
         self.context = first.context
         self.state = State.deciding
         self._judge = judge

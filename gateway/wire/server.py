@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import time
 from typing import Any
 
 from gateway.wire.addresscount import AddressCounts
@@ -13,7 +14,9 @@ from gateway.wire.client import ClientConnection
 from gateway.wire.clock import Clock
 from gateway.wire.countedclient import CountedConnection
 from gateway.wire.counts import WireCounts
+from gateway.wire.dateline import DateLine
 from gateway.wire.exchange import Exchange, Handler
+from gateway.wire.failure import Failure, FailureKind
 from gateway.wire.forwarding import Forwarding
 from gateway.wire.limits import Limits, Timeouts
 from gateway.wire.listening import BACKLOG, UnixFile, bind_tcp, bind_unix
@@ -27,6 +30,8 @@ from gateway.wire.upstream import Upstream
 _TURNED_AWAY = 64
 """Connections above the limit that are told why at the same time; the others are just closed."""
 _RATES_EVERY_S = 1.0
+_LAST_WORDS_S = 2.0
+"""Between telling clients that there is no more time, and closing: events that have begun have half of it to end."""
 
 
 class Server:
@@ -43,6 +48,7 @@ class Server:
         self.handler = handler
         self.loop = asyncio.get_running_loop()
         self.clock = Clock(self.loop.time)
+        self.date = DateLine(time.time)
         self.counts = WireCounts()
         self.draining = False
         self.connections: set[ClientConnection] = set()
@@ -150,7 +156,7 @@ class Server:
 
     async def drain(self) -> None:
         """End in good order: all answers say `connection: close`, after `drain_delay_s` nothing is accepted any more,
-        idle connections are closed, and the running exchanges have `drain_s` at most."""
+        idle connections are closed, and the running exchanges have `drain_s` at most. What runs then is told to."""
         self.draining = True
         if self.timeouts.drain_delay_s > 0:
             await asyncio.sleep(self.timeouts.drain_delay_s)
@@ -176,6 +182,13 @@ class Server:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._empty.wait()
+        if self.connections:
+            detail = f"the gateway is going down, and {within_s:g} s were not enough to finish this request"
+            for connection in list(self.connections):
+                connection.cut(Failure(FailureKind.draining, detail))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_WORDS_S):
+                    await self._empty.wait()
         await self.close()
 
     async def close(self) -> None:

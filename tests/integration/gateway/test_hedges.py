@@ -70,6 +70,12 @@ async def test_the_second_one_answers_first_and_the_first_is_ended(streamed: boo
         assert await running.metric("steplane_requests_total", status="2xx") == 1
 
 
+async def test_an_answer_that_won_is_the_last_one_where_the_first_would_have_been() -> None:
+    async with house(two(Held(), ok), options=options(), limits={"max_requests_per_connection": 1}) as running:
+        assert (await running.ask(CHAT, PLAIN[CHAT])).header(b"connection") == b"close"
+        await hedges(running, sent=1, won=1)
+
+
 async def test_a_stream_that_won_goes_on_to_its_end_and_the_connection_to_the_next_request() -> None:
     slow = Held(SSE_HEAD + EVENT, EVENT + LAST)
     async with house(two(Held(), slow), options=options()) as running:

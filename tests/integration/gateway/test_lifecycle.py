@@ -9,7 +9,21 @@ import pytest
 from gateway.app import Gateway
 from gateway.control.config import parse_config
 
-from .harness import CHAT, EVENT, LAST, PATIENCE_S, PLAIN, SSE_HEAD, Engine, Held, house, request, three_pools, until
+from .harness import (
+    CHAT,
+    EVENT,
+    LAST,
+    PATIENCE_S,
+    PLAIN,
+    SSE_HEAD,
+    Engine,
+    Held,
+    error_of,
+    house,
+    request,
+    three_pools,
+    until,
+)
 
 STREAM = {**PLAIN[CHAT], "stream": True}
 
@@ -46,6 +60,34 @@ async def test_a_running_stream_finishes_while_draining_and_readiness_says_so() 
         held.finish.set()
         assert (await client.rest()).endswith(LAST)
         await asyncio.wait_for(draining, PATIENCE_S)
+        assert running.in_flight == 0
+
+
+async def test_a_stream_that_does_not_finish_in_time_ends_with_an_error_and_its_engine_is_told() -> None:
+    held = Held(SSE_HEAD + EVENT)
+    async with house(three_pools(held), timeouts={"drain_s": 0.1}) as running:
+        client = await running.client()
+        await client.send(request(CHAT, STREAM))
+        assert (await client.head()).status == 200
+        assert await client.read(len(EVENT)) == EVENT
+        await running.gateway.drain()
+        assert b'"code":"draining"' in await client.rest()
+        await asyncio.wait_for(held.left.wait(), PATIENCE_S)
+        engine = running.engines["interactive-0"]
+        await until(lambda: engine.aborted == [json.loads(engine.asked[0].body)["rid"]])
+        assert await running.metric("steplane_upstream_errors_total") == 0
+        assert running.in_flight == 0
+
+
+async def test_a_request_that_is_not_answered_in_time_is_told_so() -> None:
+    held = Held()
+    async with house(three_pools(held), timeouts={"drain_s": 0.1}) as running:
+        client = await running.client()
+        await client.send(request(CHAT, PLAIN[CHAT]))
+        await held.arrived.wait()
+        await running.gateway.drain()
+        answer = await client.response()
+        assert (answer.status, error_of(answer)["code"]) == (503, "draining")
         assert running.in_flight == 0
 
 

@@ -24,6 +24,7 @@ from .harness import (
     chunk,
     error_of,
     house,
+    request,
     saying,
     stream,
     three_pools,
@@ -53,6 +54,21 @@ async def test_only_known_keys_are_let_in_where_one_is_required() -> None:
         assert (await running.ask(CHAT, PLAIN[CHAT], bearer("acme"))).status == 200
         assert (await running.ask(MESSAGES, PLAIN[MESSAGES], "x-api-key: sk-acme")).status == 200
         assert await running.metric("steplane_refused_requests_total", code="invalid_api_key") == 6
+
+
+@pytest.mark.parametrize("body", [b"", b'{"model":'], ids=["none", "a part"])
+async def test_who_has_no_known_key_hears_so_before_it_has_sent_its_body(body: bytes) -> None:
+    """Nor is it kept until then: anybody could have us hold as much as a body may have, on every connection."""
+    head = request(CHAT, None, "content-length: 1000", "expect: 100-continue")
+    async with house(config={"tenants": {"require_key": True, **tenants(acme={})}}) as running:
+        client = await running.client()
+        await client.send(head + body)
+        answer = await client.response()
+        assert (answer.status, answer.header(b"www-authenticate"), client.interim) == (401, b"Bearer", ())
+        await client.closed()
+        known = await running.client()
+        await known.send(request(CHAT, None, "content-length: 1000", "expect: 100-continue", bearer("acme")))
+        assert await known.read(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 async def test_a_clients_key_goes_no_further_and_a_pools_own_is_shown_to_its_replicas() -> None:

@@ -350,6 +350,12 @@ class Forwarder:
     def stream_error(self, exchange: Exchange, failure: Failure) -> bytes:
         return ERROR_EVENT
 
+    def cut(self, exchange: Exchange, failure: Failure) -> None:
+        if exchange.withdraw():
+            exchange.reply(error_reply(failure.status, failure.detail, failure.kind))
+        else:
+            exchange.end(failure)
+
     def finished(self, exchange: Exchange) -> None:
         if exchange in self.over:
             self.errors.append(AssertionError(f"finished was called twice for {exchange.target!r}"))

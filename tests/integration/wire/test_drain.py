@@ -6,19 +6,25 @@ import time
 import pytest
 
 from gateway.wire.exchange import Exchange
+from gateway.wire.failure import FailureKind
 from gateway.wire.limits import Timeouts
 
-from .harness import GET, OK, QUICK, SSE_HEAD, Served, answering, chunk, post, until, wire
+from .harness import ERROR_EVENT, GET, OK, QUICK, SSE_HEAD, Served, answering, chunk, post, until, wire
+
+BRIEF = Timeouts(sweep_s=0.02, drain_s=0.1)
 
 
 class Stream:
-    """A script whose stream ends when the test says so."""
+    """A script whose stream ends when the test says so; `silent`: it does not even begin before."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, silent: bool = False) -> None:
         self.end = asyncio.Event()
+        self._silent = silent
 
     async def __call__(self, served: Served) -> None:
         await served.request()
+        if self._silent:
+            await self.end.wait()
         await served.send(SSE_HEAD + chunk(b"data: 1\n\n"))
         await self.end.wait()
         await served.send(chunk(b"data: 2\n\n") + b"0\r\n\r\n")
@@ -90,15 +96,58 @@ async def test_a_response_in_the_drain_says_that_it_is_the_last() -> None:
         assert len(gateway.handler.handled) == 1
 
 
-async def test_what_takes_too_long_is_cut() -> None:
-    stream = Stream()
-    async with wire(stream, timeouts=Timeouts(sweep_s=0.02, drain_s=0.1)) as gateway:
+@pytest.mark.parametrize("begun", [b"", b"13\r\ndata: unfinished"], ids=["between events", "within one"])
+async def test_a_stream_that_takes_too_long_ends_with_an_error_event_where_one_may_stand(begun: bytes) -> None:
+    async def script(served: Served) -> None:
+        await served.request()
+        await served.send(SSE_HEAD + chunk(b"data: 1\n\n") + begun)
+        await served.rest()
+
+    async with wire(script, timeouts=BRIEF) as gateway:
         client = await gateway.client()
         await client.send(GET)
         await client.head()
+        assert await client.read(len(chunk(b"data: 1\n\n") + begun))
         await gateway.server.drain()
-        assert await client.rest() == chunk(b"data: 1\n\n")
-        assert len(gateway.handler.over) == 1
+        assert await client.rest() == (b"" if begun else chunk(ERROR_EVENT) + b"0\r\n\r\n")
+        (exchange,) = gateway.handler.over
+        assert exchange.failure is not None
+        assert exchange.failure.kind == FailureKind.draining
+
+
+@pytest.mark.parametrize("part", [b"GET / HTTP/1.1\r\nhost", post(b"hello")[:-1]], ids=["header", "body"])
+async def test_a_request_that_is_not_there_in_time_is_answered_for(part: bytes) -> None:
+    async with wire(answering(OK), timeouts=BRIEF) as gateway:
+        client = await gateway.client()
+        await client.send(part)
+        await until(lambda: any(each._partial or each._incoming for each in gateway.server.connections))
+        await gateway.server.drain()
+        message = await client.response()
+        assert (message.status, message.header(b"connection")) == (503, b"close")
+        assert b'"code":"draining"' in message.body
+
+
+async def test_a_request_that_has_no_answer_in_time_gets_ours() -> None:
+    async with wire(Stream(silent=True), timeouts=BRIEF) as gateway:
+        client = await gateway.client()
+        await client.send(GET)
+        await gateway.handler.until(lambda: bool(gateway.handler.handled))
+        await gateway.server.drain()
+        assert (await client.response()).status == 503
+        await client.closed()
+
+
+async def test_a_request_whose_header_is_coming_in_is_still_answered() -> None:
+    async with wire(answering(OK)) as gateway:
+        client = await gateway.client()
+        await client.send(GET[:20])
+        await until(lambda: any(connection._partial for connection in gateway.server.connections))
+        draining = asyncio.create_task(gateway.server.drain())
+        await until(lambda: gateway.server.draining)
+        await client.turn()
+        message = await client.ask(GET[20:])
+        assert (message.body, message.header(b"connection")) == (b"ok", b"close")
+        await draining
 
 
 async def test_closing_ends_everything_at_once() -> None:

@@ -1,11 +1,14 @@
 """Requests that come before the answer to the one before them: answered in order, each on its own."""
 
+import asyncio
+
 import pytest
 
 from gateway.wire.exchange import Exchange
+from gateway.wire.limits import Limits
 from gateway.wire.message import Reply
 
-from .harness import GET, Served, answering, chunk, post, wire
+from .harness import GET, Served, answering, chunk, post, until, wire
 
 BAD = b"GET / HTTP/1.1\r\nbad header\r\n\r\n"
 
@@ -110,6 +113,81 @@ async def test_replies_of_the_handler_are_pipelined_too() -> None:
         client = await gateway.client()
         await client.send(b"".join(b"GET %b HTTP/1.1\r\nhost: a\r\n\r\n" % target for target in targets(100)))
         assert [(await client.response()).body for _ in range(100)] == targets(100)
+
+
+async def test_between_two_replies_others_have_the_loop() -> None:
+    """Thousands of requests fit into one read: answered without a pause, they would stop every stream for as long."""
+    turn, loop = 0, asyncio.get_running_loop()
+    seen: list[int] = []
+
+    def count() -> None:
+        nonlocal turn
+        turn += 1
+        if len(seen) < 100:
+            loop.call_soon(count)
+
+    def reply(exchange: Exchange) -> None:
+        seen.append(turn)
+        exchange.reply(Reply(200, b"ok"))
+
+    async with wire(on_handle=reply) as gateway:
+        client = await gateway.client()
+        loop.call_soon(count)
+        await client.send(GET * 100)
+        for _ in range(100):
+            assert (await client.response()).body == b"ok"
+        assert len(set(seen)) == 100
+
+
+async def test_who_asks_and_never_reads_has_no_more_kept_for_it_than_who_reads_slowly() -> None:
+    body = bytes(4096)
+    count = 4000
+    async with wire(on_handle=lambda exchange: exchange.reply(Reply(200, body))) as gateway:
+        client = await gateway.client()
+        client.writer.transport.pause_reading()
+        asking = asyncio.create_task(client.send(GET * count))
+        await until(lambda: any(connection.write_paused for connection in gateway.server.connections))
+        (connection,) = gateway.server.connections
+        before = len(gateway.handler.handled)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(gateway.handler.handled) == before < count
+        assert connection.transport.get_write_buffer_size() < 2 * gateway.server.limits.write_high_water_bytes
+        client.writer.transport.resume_reading()
+        for _ in range(count):
+            assert len((await client.response()).body) == len(body)
+        await asking
+
+
+@pytest.mark.parametrize("last", [b"connection: close\r\n", b""], ids=["the client closes", "we close"])
+async def test_requests_behind_the_last_one_do_not_cost_the_client_its_answer(last: bytes) -> None:
+    """Closing with unread data is a reset, and a reset takes away what the client has not read yet."""
+    body = bytes(6_000_000)
+    limits = Limits(max_requests_per_connection=1)
+    async with wire(on_handle=lambda exchange: exchange.reply(Reply(200, body)), limits=limits) as gateway:
+        client = await gateway.client()
+        client.writer.transport.pause_reading()
+        client.writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n%b\r\n" % last)
+        asking = asyncio.create_task(client.send(GET * 20_000))
+        await gateway.finished()
+        client.writer.transport.resume_reading()
+        assert (await client.response()).body == body
+        client.close()
+        await asyncio.gather(asking, return_exceptions=True)
+
+
+async def test_who_reads_the_last_answer_slowly_has_as_much_time_as_with_any_other() -> None:
+    async with wire(on_handle=lambda exchange: exchange.reply(Reply(200, bytes(20_000_000)))) as gateway:
+        client = await gateway.client()
+        client.writer.transport.pause_reading()
+        await client.send(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+        await gateway.finished()
+        (connection,) = gateway.server.connections
+        timeouts = gateway.server.timeouts
+        assert connection.deadline - asyncio.get_running_loop().time() > timeouts.stream_idle_s - timeouts.linger_s
+        client.writer.transport.resume_reading()
+        assert len((await client.response()).body) == 20_000_000
+        await client.closed()
 
 
 async def test_a_head_reply_of_the_handler_has_no_body() -> None:

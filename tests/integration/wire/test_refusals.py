@@ -2,13 +2,15 @@
 
 import json
 import re
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 import pytest
 import structlog
 
 from gateway.wire.limits import Limits, Timeouts
 
-from .harness import GET, OK, Client, answering, wire
+from .harness import GET, OK, PATIENCE_S, Client, answering, wire
 
 TIGHT = Limits(max_header_bytes=1000, max_body_bytes=100)
 HOST = b"POST / HTTP/1.1\r\nhost: a\r\n"
@@ -21,7 +23,10 @@ CASES = {
     "large body": (HOST + b"content-length: 101\r\n\r\n", 413, "body_too_large"),
     "large head": (b"GET / HTTP/1.1\r\nx: " + bytes(b"y" * 2000), 431, "header_too_large"),
     "coding": (HOST + b"transfer-encoding: gzip\r\n\r\n", 400, "bad_http"),
-    "connect": (b"CONNECT a:1 HTTP/1.1\r\nhost: a:1\r\n\r\n", 405, "method_not_allowed"),
+    "coding before chunked": (HOST + b"transfer-encoding: gzip, chunked\r\n\r\n", 501, "not_implemented"),
+    "long target": (b"GET /" + bytes(b"x" * 2000), 414, "uri_too_long"),
+    "connect": (b"CONNECT a:1 HTTP/1.1\r\nhost: a:1\r\n\r\n", 501, "not_implemented"),
+    "unknown method": (b"BREW / HTTP/1.1\r\nhost: a\r\n\r\n", 501, "not_implemented"),
 }
 
 
@@ -63,6 +68,34 @@ async def test_the_client_s_own_id_is_kept_if_it_is_one(given: bytes, kept: bool
         _, _, request_id = await refusal(await gateway.client(), request)
         assert (request_id == given.decode()) is kept
         assert request_id
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"HEAD / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", 400),
+        (b"HEAD / HTTP/1.1\r\nx: " + b"y" * 2000, 431),
+        (b"HEAD /" + b"y" * 2000, 414),
+        (b"HEAD / HTTP/1.1\r\nhost: a\r\ncontent-length: 101\r\n\r\n", 413),
+        (b"HEAD / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nx\r\n", 400),
+    ],
+    ids=["head", "large head", "long target", "large body", "bad chunk"],
+)
+async def test_a_refused_head_gets_no_body(request_bytes: bytes, status: int) -> None:
+    async with wire(answering(OK), limits=TIGHT) as gateway:
+        client = await gateway.client()
+        await client.send(request_bytes)
+        message = await client.response(b"HEAD")
+        assert message.status == status
+        assert int(message.header(b"content-length") or b"0") > 0
+        await client.closed()
+
+
+async def test_our_answers_are_dated() -> None:
+    async with wire(answering(OK)) as gateway:
+        message = await (await gateway.client()).ask(b"GET / HTTP/1.1\r\n\r\n")
+        written = parsedate_to_datetime((message.header(b"date") or b"").decode())
+        assert abs((written - datetime.now(UTC)).total_seconds()) < PATIENCE_S
 
 
 async def test_one_connection_too_many_has_an_id_as_well() -> None:
