@@ -14,10 +14,14 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import uvloop
 from hypothesis import HealthCheck, given, seed, settings
+from hypothesis.strategies import SearchStrategy, lists
 
+from .answers import Answered, answers
+from .passing import Passing
 from .proxies import HAPROXY, STEPLANE, Proxy, both
 from .sameness import check
 from .streams import Stream, streams
@@ -54,18 +58,56 @@ def _fuzz(
 
     turn = 0
     while time.monotonic() < until:
-        batch: Callable[[], None] = seed(first_seed + turn)(
-            settings(max_examples=_AT_ONCE, deadline=None, database=None, suppress_health_check=list(HealthCheck))(
-                given(stream=streams())(example)
-            )
-        )
-        batch()
+        _in_batches(first_seed + turn, example, stream=streams())
         turn += 1
         for proxy in proxies:
             proxy.check()
         sizes.append(proxies[1].rss_mib())
         _say(f"{compared} streams, {sent_on} messages sent on, {STEPLANE} {sizes[-1]:.1f} MiB")
     return compared, sent_on, sizes
+
+
+def _fuzz_answers(runner: asyncio.Runner, passing: Passing, seconds: float, first_seed: int) -> tuple[int, int, int]:
+    """Answers of replicas compared, those of them that were passed on whole, and batches."""
+    compared = passed = turn = 0
+    until = time.monotonic() + seconds
+
+    def example(sequence: list[Answered]) -> None:
+        nonlocal compared, passed
+        if time.monotonic() < until:
+            compared += len(sequence)
+            passed += runner.run(passing.check(sequence))
+
+    while time.monotonic() < until:
+        _in_batches(first_seed + turn, example, sequence=lists(answers(), min_size=1, max_size=3))
+        turn += 1
+        _say(f"{compared} answers, {passed} passed on whole")
+    return compared, passed, turn
+
+
+def _in_batches(number: int, example: Callable[..., None], **strategies: SearchStrategy[Any]) -> None:
+    """Try so many examples of one seed as lie between two looks at the gateway."""
+    batch: Callable[[], None] = seed(number)(
+        settings(max_examples=_AT_ONCE, deadline=None, database=None, suppress_health_check=list(HealthCheck))(
+            given(**strategies)(example)
+        )
+    )
+    batch()
+
+
+def _main_answers(seconds: float, first_seed: int) -> int:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        stack = AsyncExitStack()
+        try:
+            passing = runner.run(stack.enter_async_context(Passing().running()))
+            compared, passed, turns = _fuzz_answers(runner, passing, seconds, first_seed)
+        finally:
+            with contextlib.suppress(KeyboardInterrupt):
+                runner.run(stack.aclose())
+    seeds = f"seeds {first_seed} to {first_seed + turns - 1}"
+    _say(f"{compared} answers of replicas in {seconds:g} s ({seeds}), {passed} passed on whole")
+    _say("no difference, no hang, no exception")
+    return 0
 
 
 def main() -> int:
@@ -75,7 +117,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="of the first batch; else random")
     parser.add_argument("--python", default=sys.executable, help="an interpreter with Steplane installed (this one)")
     parser.add_argument("--max-growth-mib", type=float, default=16, help="of the gateway, once warm (%(default)g)")
+    parser.add_argument("--answers", action="store_true", help="what replicas answer instead of what clients ask")
     options = parser.parse_args()
+    if options.answers:
+        _say(f"seed {options.seed}")
+        return _main_answers(options.seconds, options.seed)
     if HAPROXY is None:
         _say("fuzz-wire: haproxy is not installed; on Debian or Ubuntu: apt-get install haproxy")
         return 2

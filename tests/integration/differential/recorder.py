@@ -108,20 +108,27 @@ def take(data: bytes) -> tuple[Message, bytes] | None:
     start = _START.fullmatch(first)
     if start is None:
         raise UnreadableError("not a request line")
-    headers = []
-    for line in lines:
-        field = _FIELD.fullmatch(line)
-        if field is None:
-            raise UnreadableError("not a header line")
-        headers.append((field[1].lower(), field[2].rstrip(b" \t")))
-    framed = _body(headers, rest)
+    headers = fields_of(lines)
+    framed = framed_body(headers, rest)
     if framed is None:
         return None
     body, rest = framed
     return Message(start[1], start[2], tuple(headers), body), rest
 
 
-def _body(headers: list[tuple[bytes, bytes]], rest: bytes) -> tuple[bytes, bytes] | None:
+def fields_of(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
+    """Header lines as names in lower case and values. Raises UnreadableError."""
+    headers = []
+    for line in lines:
+        field = _FIELD.fullmatch(line)
+        if field is None:
+            raise UnreadableError("not a header line")
+        headers.append((field[1].lower(), field[2].rstrip(b" \t")))
+    return headers
+
+
+def framed_body(headers: list[tuple[bytes, bytes]], rest: bytes) -> tuple[bytes, bytes] | None:
+    """The body at the beginning of `rest` and what follows it; None while it is incomplete. Raises UnreadableError."""
     lengths = [value for name, value in headers if name == b"content-length"]
     codings = [value for name, value in headers if name == b"transfer-encoding"]
     if len(lengths) + len(codings) > 1:

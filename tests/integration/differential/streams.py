@@ -327,7 +327,7 @@ def _spelled(draw: st.DrawFn, *wrong: str) -> bytes:
     fields.append(draw(_ODD_HOSTS if "host" in wrong else _HOSTS))
     if target.lower().startswith((b"http:", b"https:")) and "host" not in wrong and "target" not in wrong:
         fields[-1] = b"host: h"
-    framing, coded = _framed(draw, wrong)
+    framing, coded = framed(draw, wrong)
     fields += framing
     if "field" in wrong:
         fields.insert(draw(st.integers(0, len(fields))), draw(_ODD_FIELDS))
@@ -339,8 +339,8 @@ def _spelled(draw: st.DrawFn, *wrong: str) -> bytes:
     return b"".join(line + end for line, end in zip(lines, ends, strict=True)) + coded
 
 
-def _framed(draw: st.DrawFn, wrong: tuple[str, ...]) -> tuple[list[bytes], bytes]:
-    """The header lines that frame a body, and the body in its coding."""
+def framed(draw: st.DrawFn, wrong: tuple[str, ...]) -> tuple[list[bytes], bytes]:
+    """The header lines that frame a body, and the body in its coding, with this wrong in them."""
     body = draw(_BODIES)
     form = "length" if "length" in wrong else "chunked" if {"coding", "chunk", "trailer"} & {*wrong} else ""
     form = form or draw(st.sampled_from(["none", "length", "length", "chunked"]))
