@@ -136,7 +136,7 @@ async def test_a_replica_that_was_started_anew_with_another_model_is_noticed_at_
         await engine.start()
         models = running.gateway._models
         assert models is not None
-        await until(lambda: "mistral" in models.catalogue.names())
+        await until(lambda: "mistral" in models.catalogue.names() and running.available("interactive-0"))
         assert (await running.ask(CHAT, BODY | {"model": "mistral"})).status == 200
         gone = await running.ask(CHAT, BODY | {"model": "qwen"})
         assert (gone.status, error_of(gone)["code"]) == (404, "model_not_found")
