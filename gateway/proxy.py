@@ -315,6 +315,14 @@ class Proxy:
         call: Call = exchange.context
         return error_events(call.features.api, failure.detail, _code_of(failure))
 
+    def cut(self, exchange: Exchange, failure: Failure) -> None:
+        """End it here and at its engine."""
+        call: Call | None = exchange.context
+        if call is None:
+            exchange.reply(error_reply(failure.status, failure.detail, _code_of(failure)))
+        else:
+            self.end(exchange, call, failure)
+
     def finished(self, exchange: Exchange) -> None:
         """Count, and tell the engine if nobody waits for the answer."""
         call: Call | None = exchange.context
@@ -344,14 +352,6 @@ class Proxy:
         if self.witnesses:
             now_s = exchange.client.clock.at
             for witness in self.witnesses:
-    def cut(self, exchange: Exchange, failure: Failure) -> None:
-        """End it here and at its engine."""
-        call: Call | None = exchange.context
-        if call is None:
-            exchange.reply(error_reply(failure.status, failure.detail, _code_of(failure)))
-        else:
-            self.end(exchange, call, failure)
-
                 witness.finished(exchange, call, attempt, now_s)
         if self.tail is not None:
             self.tail.finished(exchange, call, attempt, self._loop.time())

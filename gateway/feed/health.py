@@ -282,6 +282,9 @@ class HealthMonitor:
             else:
                 watch.record.probes += 1  # busy: its responses went on meanwhile
         except Exception as error:  # whatever it is: a probe that can't be made must show, not end the watch
+            if isinstance(error, OSError) and error.errno in _OUR_OWN:
+                watch.record.probes += 1
+                return
             refused = isinstance(error, OSError) and error.errno == ECONNREFUSED
             self._failed(watch, "connection refused" if refused else _said(error), conclusive=refused)
         else:
@@ -300,9 +303,6 @@ class HealthMonitor:
                 asking.close()
             asking = watch.asking = StatusProbe(watch.target.url, path, self._reach)
         return asking
-            if isinstance(error, OSError) and error.errno in _OUR_OWN:
-                watch.record.probes += 1
-                return
 
     async def _probe_model(self, session: ReplicaSession, watch: _Watch, model: str, latency_s: float) -> None:
         """It is well: it may take traffic if it serves what it should. Asked before it does, and now and then."""

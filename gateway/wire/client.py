@@ -569,10 +569,10 @@ class ClientConnection:
     def _write_reply(self, reply: Reply, lines: bytes, *, close: bool, head_only: bool) -> None:
         head = b"%b%bcontent-type: %b\r\ncontent-length: %d\r\n%b%b%b\r\n" % (
             status_line(reply.status),
+            self._server.date.line(),
             reply.content_type,
             len(reply.body),
             reply.headers,
-            self._server.date.line(),
             lines,
             b"connection: close\r\n" if close else b"",
         )
@@ -596,13 +596,13 @@ class ClientConnection:
             self.transport.write_eof()
         self._resume_reading()
 
-
-_REQUEST_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}").fullmatch
-_NEVER: Final = float("inf")
     def _set_last_deadline(self) -> None:
         """When to abort. What is written has the time that a client has at any time to take something."""
         unsent = self.transport.get_write_buffer_size() > 0
         self.deadline = self.clock.read() + (self.timeouts.stream_idle_s if unsent else self.timeouts.linger_s)
 
+
+_REQUEST_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}").fullmatch
+_NEVER: Final = float("inf")
 _UNREAD_HIGH_WATER: Final = 64 * 1024
 """Pipelined bytes kept for one client; reading on below it is what notices that the client has gone."""
