@@ -1,61 +1,25 @@
 """`steplane quarantine` against a real admin port, which runs on a thread of its own."""
 
-import asyncio
 import json
 import socket
-import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from gateway.cli.failure import CliError
 from gateway.cli.quarantine import seconds
-from tests.unit.control.admins import BOMB, OTHER, Admin, running_admin
+from tests.unit.cli.ports import Running, answering, real_port
+from tests.unit.control.admins import BOMB, OTHER, Admin
 
 Steplane = Callable[..., Any]
-
-
-@dataclass
-class Running:
-    """An admin port, and the loop on which everything of it must be done."""
-
-    admin: Admin
-    loop: asyncio.AbstractEventLoop
-
-    @property
-    def url(self) -> str:
-        return str(self.admin.client.base_url)
-
-    def do(self, act: Callable[[Admin], object]) -> None:
-        async def acted() -> None:
-            act(self.admin)
-
-        asyncio.run_coroutine_threadsafe(acted(), self.loop).result(timeout=30)
 
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
     """One for all tests of this file; each one uses other keys, or leaves nothing behind."""
-    begun, ended = threading.Event(), asyncio.Event()
-    found: list[Running] = []
-
-    async def serve() -> None:
-        async with running_admin() as admin:
-            found.append(Running(admin, asyncio.get_running_loop()))
-            begun.set()
-            await ended.wait()
-
-    thread = threading.Thread(target=asyncio.run, args=(serve(),))
-    with capture_logs():  # they would stand among what the command prints
-        thread.start()
-        assert begun.wait(timeout=30)
-        yield found[0]
-        found[0].loop.call_soon_threadsafe(ended.set)
-        thread.join()
+    with real_port() as port:
+        yield port
 
 
 @pytest.fixture
@@ -291,20 +255,8 @@ def test_a_gateway_that_is_not_there_is_said_so_with_what_to_look_at(steplane: S
     ],
 )
 def test_something_else_that_answers_there_is_said_so(steplane: Steplane, status: int, body: bytes, said: str) -> None:
-    class Other(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Not to stderr."""
-
-    with HTTPServer(("127.0.0.1", 0), Other) as server:
-        thread = threading.Thread(target=server.handle_request)
-        thread.start()
-        outcome = steplane("quarantine", "list", "--admin", f"127.0.0.1:{server.server_port}")
-        thread.join()
+    with answering(status, body) as (place, _):
+        outcome = steplane("quarantine", "list", "--admin", place)
 
     assert outcome.code == 1
     assert said in outcome.stderr

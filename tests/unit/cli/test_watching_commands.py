@@ -1,6 +1,5 @@
 """`steplane pools`, `replicas`, `tenants`, `top`, `drain` and `undrain` against a real admin port."""
 
-import asyncio
 import contextlib
 import fcntl
 import json
@@ -10,20 +9,17 @@ import struct
 import subprocess
 import sys
 import termios
-import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import StringIO
 from typing import Any
 
 import pytest
 from rich.console import Console
-from structlog.testing import capture_logs
 
 from gateway.cli.text import millis
 from gateway.cli.topscreen import Shown, screen
-from tests.unit.control.admins import BOMB, CONFIG, Admin, running_admin
+from tests.unit.cli.ports import Running, answering, real_port
+from tests.unit.control.admins import BOMB, CONFIG
 
 Steplane = Callable[..., Any]
 
@@ -34,43 +30,11 @@ tenants:
 """
 
 
-@dataclass
-class Running:
-    """An admin port, and the loop on which everything of it must be done."""
-
-    admin: Admin
-    loop: asyncio.AbstractEventLoop
-
-    @property
-    def url(self) -> str:
-        return str(self.admin.client.base_url)
-
-    def do(self, act: Callable[[Admin], object]) -> None:
-        async def acted() -> None:
-            act(self.admin)
-
-        asyncio.run_coroutine_threadsafe(acted(), self.loop).result(timeout=30)
-
-
 @pytest.fixture(scope="module")
 def gateway() -> Iterator[Running]:
-    begun, ended = threading.Event(), asyncio.Event()
-    found: list[Running] = []
-
-    async def serve() -> None:
-        async with running_admin(CONFIG + TENANTS) as admin:
-            admin.admit("i1", "g1")
-            found.append(Running(admin, asyncio.get_running_loop()))
-            begun.set()
-            await ended.wait()
-
-    thread = threading.Thread(target=asyncio.run, args=(serve(),))
-    with capture_logs():
-        thread.start()
-        assert begun.wait(timeout=30)
-        yield found[0]
-        found[0].loop.call_soon_threadsafe(ended.set)
-        thread.join()
+    with real_port(CONFIG + TENANTS) as port:
+        port.do(lambda admin: admin.admit("i1", "g1"))
+        yield port
 
 
 @pytest.fixture
@@ -157,28 +121,11 @@ def test_top_watches_a_terminal_until_q_is_pressed(gateway: Running) -> None:
 
 
 def test_a_login_is_shown_from_the_environment(steplane: Steplane, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str | None] = []
+    monkeypatch.setenv("STEPLANE_TOKEN", "sk-secret")
+    with answering(401, b"{}") as (place, asked):
+        outcome = steplane("pools", "--admin", f"http://{place}")
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            seen.append(self.headers["authorization"])
-            self.send_response(401)
-            self.send_header("content-length", "2")
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        monkeypatch.setenv("STEPLANE_TOKEN", "sk-secret")
-        outcome = steplane("pools", "--admin", f"http://127.0.0.1:{server.server_port}")
-        server.shutdown()
-        thread.join()
-
-    assert seen == ["Bearer sk-secret"]
+    assert [headers["authorization"] for headers in asked] == ["Bearer sk-secret"]
     assert outcome.code == 1
     assert "STEPLANE_TOKEN" in outcome.stderr
     assert "sk-secret" not in outcome.stderr
