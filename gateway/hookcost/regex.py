@@ -7,7 +7,6 @@ Owns which parts repeat, how often, over which characters, and what a linear-tim
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
 
 from gateway.hookcost.charclass import (
     ANY,
@@ -17,6 +16,7 @@ from gateway.hookcost.charclass import (
     WORD_CLASS,
     CharClass,
 )
+from gateway.hookcost.regexparts import Group, Part, Position, meet
 
 MAX_GROUP_DEPTH = 256
 MAX_SOURCE_CHARS = 64 * 1024
@@ -37,26 +37,6 @@ class RegexError(ValueError):
 
 class RegexBoundError(ValueError):
     """A source beyond the bounds of the analysis: to be taken for heavy. `str()` names the bound."""
-
-
-class Position(NamedTuple):
-    """Characters that one place of the pattern takes.
-
-    copies: how many states a fully unrolled automaton has for it, the product of the counted repetitions around it.
-    repeat: the largest upper bound of a counted repetition around it that has one; 1 without any.
-    loop:   an unbounded repetition stands around it.
-    plus:   that repetition asks for at least one, so that a first state stands before the loop.
-    fenced: a character that stands for itself follows.
-    fence:  what follows, where it takes none of these characters and must come.
-    """
-
-    chars: CharClass
-    copies: int = 1
-    repeat: int = 1
-    loop: bool = False
-    plus: bool = False
-    fenced: bool = False
-    fence: CharClass | None = None
 
 
 @dataclass(slots=True)
@@ -94,89 +74,6 @@ class Regex:
         return self.literals + sum(position.copies for position in self.positions)
 
 
-@dataclass(slots=True)
-class _Part:
-    """A parsed piece: the places in it, whether it can match nothing, and how deep its unbounded loops nest.
-
-    head:      the characters it may begin with, None if that is nothing.
-    tail_loop: the characters of an unbounded loop it may end with.
-    tail:      those of any repetition of variable length it may end with.
-    blurred:   a repetition in it may go over into what follows it there.
-    """
-
-    positions: list[Position]
-    nullable: bool
-    loops: int = 0
-    head: CharClass | None = None
-    tail_loop: CharClass | None = None
-    literals: int = 0
-    tail: CharClass | None = None
-    blurred: bool = False
-
-
-@dataclass(slots=True)
-class _Group:
-    """A group that is still open: the alternatives read so far, and the one being read."""
-
-    start: int
-    look: bool = False
-    done: _Part | None = None
-    reading: _Part = field(default_factory=lambda: _Part([], nullable=True))
-    after_place: bool = False
-    """What was read last has places, not only characters that stand for themselves."""
-
-    def append(self, part: _Part) -> bool:
-        """Puts `part` behind what is being read; True where two unbounded loops over common characters meet."""
-        whole = self.reading
-        meets = (
-            whole.tail_loop is not None
-            and part.head is not None
-            and part.loops > 0
-            and whole.tail_loop.mask & part.head.mask != 0
-        )
-        if whole.nullable:
-            whole.head = _either(whole.head, part.head)
-        whole.blurred = whole.blurred or part.blurred or _meet(whole.tail, part.head)
-        if self.after_place and not part.nullable:
-            last = whole.positions[-1]
-            fence = None if _meet(last.chars, part.head) else part.head
-            fenced = last.fenced or not part.positions
-            whole.positions[-1] = Position(last.chars, last.copies, last.repeat, last.loop, last.plus, fenced, fence)
-        elif part.literals and not part.positions and whole.positions:
-            whole.positions[-1] = Position(*whole.positions[-1][:5], True, whole.positions[-1].fence)
-        self.after_place = bool(part.positions)
-        whole.positions.extend(part.positions)
-        whole.literals += part.literals
-        if part.nullable:
-            whole.tail_loop = _either(whole.tail_loop, part.tail_loop)
-            whole.tail = _either(whole.tail, part.tail)
-        else:
-            whole.tail_loop, whole.tail = part.tail_loop, part.tail
-        whole.nullable = whole.nullable and part.nullable
-        whole.loops = max(whole.loops, part.loops)
-        return meets
-
-    def next_branch(self) -> None:
-        self.done = self.close()
-        self.reading = _Part([], nullable=True)
-        self.after_place = False
-
-    def close(self) -> _Part:
-        if self.done is None:
-            return self.reading
-        self.done.positions.extend(self.reading.positions)
-        return _Part(
-            self.done.positions,
-            self.done.nullable or self.reading.nullable,
-            max(self.done.loops, self.reading.loops),
-            _either(self.done.head, self.reading.head),
-            _either(self.done.tail_loop, self.reading.tail_loop),
-            self.done.literals + self.reading.literals,
-            _either(self.done.tail, self.reading.tail),
-            self.done.blurred or self.reading.blurred,
-        )
-
-
 _PLAIN = re.compile(r"[^\\()\[\]{}.*+?|^$]+")
 
 
@@ -201,7 +98,7 @@ class _Reader:
         self.source = source
         self.at = 0
         self.work = 0
-        self.groups = [_Group(0)]
+        self.groups = [Group(0)]
         self.found = Regex(source, non_ascii=not source.isascii())
 
     def read(self) -> Regex:
@@ -237,13 +134,13 @@ class _Reader:
         single = end < len(source) and source[end] in "*+?{"
         if end - single > start:
             self.groups[-1].append(
-                _Part([], nullable=False, head=_literal(source[start]), literals=end - single - start)
+                Part([], nullable=False, head=_literal(source[start]), literals=end - single - start)
             )
         self.at = end
         if single:
             self.put(_single(_literal(source[end - 1])))
 
-    def put(self, part: _Part | None) -> None:
+    def put(self, part: Part | None) -> None:
         """Reads the quantifiers behind an atom or group, and appends it."""
         source = self.source
         while self.at < len(source):
@@ -258,17 +155,17 @@ class _Reader:
         if part is not None and self.groups[-1].append(part):
             self.found.adjacent_loops += 1
 
-    def repeated(self, part: _Part, low: int, high: int) -> _Part:
+    def repeated(self, part: Part, low: int, high: int) -> Part:
         self.spend(len(part.positions))
         tail_loop, tail = part.tail_loop, part.tail
-        if high > 1 and (part.blurred or _meet(part.tail, part.head)):
+        if high > 1 and (part.blurred or meet(part.tail, part.head)):
             self.found.ambiguous_repeats += 1
         if high > max(1, low):
-            tail = _union(part)
+            tail = part.chars
         if high == UNBOUNDED:
             copies, loops = max(1, low), part.loops + 1
             self.found.nested_loops = max(self.found.nested_loops, loops)
-            tail_loop = _union(part)
+            tail_loop = part.chars
         else:
             copies, loops = high, part.loops
         repeat = high if high < UNBOUNDED else low
@@ -286,7 +183,7 @@ class _Reader:
         ]
         literals = min(part.literals * copies, _MAX_COPIES)
         nullable = part.nullable or low == 0
-        return _Part(positions, nullable, loops, part.head, tail_loop, literals, tail, part.blurred)
+        return Part(positions, nullable, loops, part.head, tail_loop, literals, tail, part.blurred)
 
     def spend(self, steps: int) -> None:
         self.work += steps
@@ -314,7 +211,7 @@ class _Reader:
         self.at = counted.end()
         return low, high
 
-    def atom(self, character: str) -> _Part | None:
+    def atom(self, character: str) -> Part | None:
         start = self.at
         self.at += 1
         if character == "[":
@@ -344,7 +241,7 @@ class _Reader:
             self.found.lookaround |= look
         if len(self.groups) > MAX_GROUP_DEPTH:
             raise RegexError(f"groups nested more than {MAX_GROUP_DEPTH} deep", start)
-        self.groups.append(_Group(start, look))
+        self.groups.append(Group(start, look))
         self.found.depth = max(self.found.depth, len(self.groups) - 1)
 
     def close_group(self) -> None:
@@ -354,7 +251,7 @@ class _Reader:
         group = self.groups.pop()
         self.put(None if group.look else group.close())
 
-    def escape(self, start: int) -> _Part | None:
+    def escape(self, start: int) -> Part | None:
         if self.at >= len(self.source):
             raise RegexError("a backslash at the end", start)
         character = self.source[self.at]
@@ -467,8 +364,8 @@ class _Reader:
         return (chars.mask.bit_length() - 1 if chars.mask else _BEYOND), chars
 
 
-def _single(chars: CharClass) -> _Part:
-    return _Part([Position(chars)], nullable=False, head=chars)
+def _single(chars: CharClass) -> Part:
+    return Part([Position(chars)], nullable=False, head=chars)
 
 
 @lru_cache(maxsize=1024)
@@ -491,26 +388,6 @@ def _beyond(characters: int) -> float:
     if characters < _SCRIPT:
         return 0.001
     return min(1.0, max(characters / 40_000, 0.5 + 0.17 * characters / 40_000))
-
-
-def _either(one: CharClass | None, other: CharClass | None) -> CharClass | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return one | other
-
-
-def _meet(one: CharClass | None, other: CharClass | None) -> bool:
-    """Whether two classes have ASCII characters in common, or both have others."""
-    if one is None or other is None:
-        return False
-    return one.mask & other.mask != 0 or (one.beyond > 0 and other.beyond > 0)
-
-
-def _union(part: _Part) -> CharClass:
-    chars = part.head or CharClass(0)
-    for position in part.positions:
-        chars = chars | position.chars
-    return chars
 
 
 _QUANTIFIERS = {"*": (0, UNBOUNDED), "+": (1, UNBOUNDED), "?": (0, 1)}
