@@ -1,6 +1,7 @@
 """`steplane epp`: the gateway as Envoy's endpoint picker: it says where requests go, and Envoy carries them."""
 
 import asyncio
+import faulthandler
 import signal
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import uvloop
 
 from gateway.cli.failure import CliError
 from gateway.cli.loading import load
-from gateway.cli.notify import notify_ready, notify_stopping
+from gateway.cli.notify import alive_to_watchdog, notify_ready, notify_stopping
 from gateway.cli.run import Stop, running
 from gateway.control.config import Config
 from gateway.control.logs import configure_logs
@@ -34,6 +35,7 @@ def run(path: Path) -> None:
     """Answer Envoy until a signal. Raises CliError when the configuration is wrong, or a port is taken."""
     config = load(path)
     configure_logs(config.logs)
+    faulthandler.enable()  # where it stood when systemd's watchdog, or a fault in C, ended it
     for warning in config.warnings:
         _log.warning("configuration", problem=str(warning))
     for unfit in left_out(config):
@@ -43,7 +45,7 @@ def run(path: Path) -> None:
 
 async def _serve(config: Config) -> int:
     loop = asyncio.get_running_loop()
-    with Stop() as stop:
+    with Stop() as stop, alive_to_watchdog():
         try:
             async with running(config, stop, _HINT, EndpointPicker()) as gateway:
                 loop.add_signal_handler(signal.SIGHUP, gateway.reloading.request, "signal")

@@ -1,9 +1,11 @@
 """Telling systemd how we are (`Type=notify`): as much of sd_notify(3) as we need. Without systemd it does nothing."""
 
+import asyncio
 import os
 import socket
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 
 def notify_ready() -> None:
@@ -19,6 +21,36 @@ def notify_reloading() -> None:
 def notify_stopping() -> None:
     """We are on our way out."""
     _notify("STOPPING=1")
+
+
+@contextmanager
+def alive_to_watchdog() -> Iterator[None]:
+    """As long as the running loop turns, say so twice in the time after which systemd misses it (`WatchdogSec=`)."""
+    loop = asyncio.get_running_loop()
+    every_s = _watchdog_s() / 2
+    timer: asyncio.TimerHandle | None = None
+
+    def beat() -> None:
+        nonlocal timer
+        _notify("WATCHDOG=1")
+        timer = loop.call_later(every_s, beat)
+
+    if every_s:
+        beat()
+    try:
+        yield
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+def _watchdog_s() -> float:
+    """0 where nobody watches this process."""
+    if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return 0.0
+    with suppress(ValueError):
+        return int(os.environ.get("WATCHDOG_USEC", "0")) / 1e6
+    return 0.0
 
 
 def _notify(state: str) -> None:

@@ -1,6 +1,7 @@
 """`steplane serve`: the gateway in front of replicas that run already, in this process or in several."""
 
 import asyncio
+import faulthandler
 import signal
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import uvloop
 
 from gateway.cli.failure import CliError
 from gateway.cli.loading import read
-from gateway.cli.notify import notify_ready, notify_stopping
+from gateway.cli.notify import alive_to_watchdog, notify_ready, notify_stopping
 from gateway.cli.openfiles import allow_open_files
 from gateway.cli.run import Stop, running
 from gateway.control.config import Config
@@ -33,6 +34,7 @@ def run(path: Path, workers: str | None) -> None:
     wanted = None if workers is None else worker_count(_read_workers(workers))
     document, config = read(path)
     configure_logs(config.logs)
+    faulthandler.enable()  # where it stood when systemd's watchdog, or a fault in C, ended it
     allow_open_files()
     for warning in config.warnings:
         _log.warning("configuration", problem=str(warning))
@@ -58,7 +60,7 @@ async def _serve(config: Config) -> int:
     loop = asyncio.get_running_loop()
     # By default it would end us: who sends it to a gateway of several workers may send it to this one, too.
     loop.add_signal_handler(signal.SIGUSR2, _log.warning, "only several workers can be renewed")
-    with Stop() as stop:
+    with Stop() as stop, alive_to_watchdog():
         async with running(config, stop, _HINT) as gateway:
             loop.add_signal_handler(signal.SIGHUP, gateway.reloading.request, "signal")
             admin = Address(*gateway.admin_address)

@@ -11,7 +11,7 @@ import structlog
 import typer
 
 from gateway.cli.failure import CliError
-from gateway.cli.notify import notify_ready, notify_reloading, notify_stopping
+from gateway.cli.notify import alive_to_watchdog, notify_ready, notify_reloading, notify_stopping
 from gateway.cli.run import Stop, unless
 from gateway.control.network import Address
 from gateway.workers.front import Front
@@ -25,7 +25,7 @@ async def supervise(loaded: Loaded, workers: int | None, hint: str) -> int:
     asked: asyncio.Queue[signal.Signals] = asyncio.Queue()
     for number in (signal.SIGHUP, signal.SIGUSR2):
         asyncio.get_running_loop().add_signal_handler(number, asked.put_nowait, number)
-    with Stop() as stop:
+    with Stop() as stop, alive_to_watchdog():
         supervisor = Supervisor(loaded, workers)
         front = Front(supervisor, stop.requested.set)
         try:

@@ -1,5 +1,7 @@
 """`steplane worker`: one of the processes that `steplane serve --workers N` starts; nothing for people."""
 
+import faulthandler
+import signal
 import socket
 
 import uvloop
@@ -13,6 +15,9 @@ from gateway.workers.worker import WorkerError, work
 def run(channel: int) -> None:
     """Be a worker until the end. Raises CliError where it can't begin."""
     configure_logs()
+    faulthandler.enable()
+    # Where each thread stands, to standard error, whatever they do: what the supervisor asks a worker that hangs.
+    faulthandler.register(signal.SIGQUIT)
     try:
         end = socket.socket(fileno=channel)
     except OSError:

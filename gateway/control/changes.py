@@ -28,6 +28,7 @@ LIVE = frozenset(
         "breaker",
         "tenants",
         "control_paths",
+        "worker_silent_s",
         "pools",
         "zone",
         "rules",

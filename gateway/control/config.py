@@ -270,6 +270,7 @@ class Config(Part):
     """A whole configuration, checked. `warnings` are findings that do not keep it from being used.
 
     workers:       processes that serve clients, or `auto` for one on each core; above 1 with a supervisor over them.
+                   worker_silent_s: one of them whose event loop hangs for so long is ended, and replaced.
     include:       files that are merged into this one, by name or pattern, relative to it; includes.py says how.
     control_paths: what is done with requests that would steer an engine (`/abort_request`, `/flush_cache`, …).
     zone:          where this gateway stands, for `balance: zone_aware`.
@@ -284,6 +285,8 @@ class Config(Part):
     reload: ReloadConfig = ReloadConfig()
     record_decisions: RecordConfig | None = None
     workers: Annotated[int | Literal["auto"], BeforeValidator(checked_workers)] = 1
+    # They say once a second that they are alive, and a busy machine may delay that.
+    worker_silent_s: Annotated[float, Field(ge=5, allow_inf_nan=False)] = 30
     default_pool: str
     limits: LimitsConfig = LimitsConfig()
     timeouts: TimeoutsConfig = TimeoutsConfig()

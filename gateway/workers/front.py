@@ -57,7 +57,7 @@ class Front:
         self._merged = Merged()
         self._sessions: dict[int, aiohttp.ClientSession] = {}
         self._own = CollectorRegistry()
-        self._own.register(_WorkerMetrics(supervisor))
+        self._own.register(WorkerMetrics(supervisor))
         ProcessCollector(registry=self._own)
         self._runner: web.AppRunner | None = None
         self._turn = 0
@@ -293,7 +293,7 @@ class _AsCollector(Collector):
         return metrics(self._merged.families())
 
 
-class _WorkerMetrics(Collector):
+class WorkerMetrics(Collector):
     """What only the supervisor knows."""
 
     def __init__(self, supervisor: Supervisor) -> None:

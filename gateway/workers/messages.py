@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 # Beside a type, `tag` says on the wire what it is; a supervisor may be older than its workers and the other way round.
-PROTOCOL = 1
+PROTOCOL = 2
 """Of this file and of what state/frames.py says: whoever speaks another must not work together."""
 
 Slots = list[int]
@@ -121,5 +121,9 @@ class Reloaded(msgspec.Struct, tag=True, frozen=True):
     """Of a worker: it has taken over another configuration, for whatever reason it read it."""
 
 
+class Alive(msgspec.Struct, tag=True, frozen=True):
+    """Of a worker, once a second: its loop turns."""
+
+
 ToWorker = Hello | Accept | Drain | Shares | Reload | AskSamples
-OfWorker = Ready | Accepting | Demands | Samples | Reloaded
+OfWorker = Ready | Accepting | Demands | Samples | Reloaded | Alive

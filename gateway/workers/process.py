@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -15,6 +16,7 @@ from gateway.workers.channel import Channel, open_channel
 from gateway.workers.messages import (
     Accept,
     Accepting,
+    Alive,
     AskSamples,
     Demand,
     Demands,
@@ -34,6 +36,9 @@ from gateway.workers.messages import (
 _COMMAND = (sys.executable, "-P", "-m", "gateway.cli", "worker", "--channel")
 _PACKAGES = str(Path(__file__).resolve().parents[2])
 
+_STACKS_S = 1.0
+"""That a worker has to show its stacks, of which nobody says that it has."""
+
 _log = structlog.get_logger("steplane.supervisor")
 _keys = itertools.count(1)
 
@@ -47,6 +52,7 @@ class WorkerProcess:
     ready:     it runs and knows how its replicas are.
     kept:      its generation is the one that counts, so that it is to be started again if it dies.
     leaving:   it is to end, and gets no clients any more.
+    silent:    looks of its supervisor since it last said something; None before it first has.
     ended:     the process is gone, and all that it said was heard; `returncode` then says how.
     granted:   its part of each pool's budget, as it was told last; ceilings: the most that it may take for its part, as
                long as it has not said that it has heard the last word. alone: pools in which it alone may exceed it.
@@ -67,6 +73,7 @@ class WorkerProcess:
         self.pid = 0
         self.returncode: int | None = None
         self.ready = False
+        self.silent: int | None = None
         self.ended = False
         self.kept = False
         self.leaving = False
@@ -169,6 +176,14 @@ class WorkerProcess:
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
 
+    async def end_hanging(self) -> None:
+        """End one that does nothing any more, so that it counts as one that died. First it shows where it stands."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGQUIT)
+                await asyncio.sleep(_STACKS_S)
+                self._process.kill()
+
     def terminate(self) -> None:
         """Have it end in good order by a signal, so that it counts as one that died."""
         if self._process is not None and self._process.returncode is None:
@@ -183,8 +198,10 @@ class WorkerProcess:
     async def _live(self, process: asyncio.subprocess.Process, channel: Channel[OfWorker]) -> None:
         try:
             while (message := await channel.receive()) is not None:
+                self.silent = 0
                 self._hear(message)
-                if not isinstance(message, Samples):  # which are for whoever asked, and change nothing
+                # Metrics are for whoever asked; neither changes anything.
+                if not isinstance(message, Samples | Alive):
                     self._on_change(self)
         except Exception:
             # What we can't understand we can't supervise.

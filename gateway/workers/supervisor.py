@@ -1,8 +1,8 @@
 """The supervisor: starts the workers of a gateway, watches them, renews them, and has an end of all of them.
 
-A worker that dies is started again, for ever, with pauses that grow while it doesn't last. Renewing starts a new
-generation beside the old one and lets the old go only when all of the new are ready. Carries no request, and does
-nothing while nothing happens.
+A worker that dies is started again, for ever, with pauses that grow while it doesn't last; one whose loop hangs is
+ended. Renewing starts a new generation beside the old one and lets the old go only when all of the new are ready.
+Carries no request, and does nothing while nothing happens but to look once a second whether all are alive.
 """
 
 import asyncio
@@ -33,6 +33,8 @@ _PAUSE_S = (0.1, 30.0)
 _STEADY_S = 60.0
 """A worker that ran for so long begins again with the shortest pause."""
 _READY_WITHIN_S = 120.0
+_LOOK_EVERY_S = 1.0
+"""Whether workers hang. Looks are counted, not time: a supervisor that was stopped has heard nobody meanwhile."""
 _OVERTIME_S = 10.0
 """After its time to drain a worker that is still there is killed."""
 
@@ -104,6 +106,7 @@ class Supervisor:
             raise NotStartedError("a worker did not come up; what it said stands above")
         self._keep(first)
         await self._all_accept(first)
+        self._spawn(self._watch())
 
     @property
     def places(self) -> list[str]:
@@ -328,6 +331,19 @@ class Supervisor:
                 worker.kill()
 
         self._spawn(wait())
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            patience_s = self.loaded.config.worker_silent_s
+            for worker in self.workers.values():
+                if worker.silent is None:
+                    continue
+                worker.silent += 1
+                if worker.silent * _LOOK_EVERY_S > patience_s:
+                    worker.silent = None
+                    _log.error("worker hangs and is ended", slot=worker.slot, pid=worker.pid, silent_s=patience_s)
+                    self._spawn(worker.end_hanging())
 
     # --- what they share
 

@@ -27,6 +27,7 @@ from gateway.workers.messages import (
     PROTOCOL,
     Accept,
     Accepting,
+    Alive,
     AskSamples,
     Drain,
     Hello,
@@ -42,6 +43,7 @@ from gateway.workers.samples import collect
 _KNOWN_WITHIN_S = 5.0
 """Replicas that say nothing for longer keep it from its clients no more."""
 _LEND_EVERY_S = 0.2
+_ALIVE_EVERY_S = 1.0
 
 _log = structlog.get_logger("steplane.worker")
 
@@ -94,6 +96,7 @@ class _Worker:
             asyncio.create_task(self._obey(), name="orders"),
             asyncio.create_task(self._get_ready(), name="getting ready"),
             asyncio.create_task(self._lend(), name="lending"),
+            asyncio.create_task(self._beat(), name="beating"),
         ]
         try:
             await self._over.wait()
@@ -181,6 +184,11 @@ class _Worker:
         while True:
             await asyncio.sleep(_LEND_EVERY_S)
             self._hold()
+
+    async def _beat(self) -> None:
+        while True:
+            self._channel.send(Alive())
+            await asyncio.sleep(_ALIVE_EVERY_S)
 
     def _reloaded(self) -> None:
         self._hold()

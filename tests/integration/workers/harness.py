@@ -99,6 +99,8 @@ pools:
 {more}
 """)
         self.log: list[dict[str, Any]] = []
+        self.other_lines: list[str] = []
+        """On standard error, that are no entries of a log."""
         self.data = self.admin = ""
 
     async def start(self, environment: dict[str, str] | None = None) -> None:
@@ -179,8 +181,10 @@ pools:
     async def _read_log(self) -> None:
         assert self.process.stderr is not None
         async for line in self.process.stderr:
-            with contextlib.suppress(ValueError):
+            try:
                 self.log.append(json.loads(line))
+            except ValueError:
+                self.other_lines.append(line.decode())
 
 
 async def read_event(response: aiohttp.ClientResponse) -> tuple[str, dict[str, Any]]:
