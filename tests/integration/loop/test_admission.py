@@ -147,7 +147,7 @@ async def test_one_too_big_for_any_budget_runs_alone_rather_than_never() -> None
 
 
 async def test_a_full_queue_answers_429_and_a_late_one_503_and_both_say_when_to_come_back() -> None:
-    async with stage(blind(), options=budget(1, queue=2, max_wait_s=0.3)) as on:
+    async with stage(blind(), options=budget(1, queue=2)) as on:
         held = Held(b"", ANSWER)
         clients = await running(on, held, 3, **COSTLY)
         await until(lambda: waiting(on) == 2)
@@ -155,14 +155,18 @@ async def test_a_full_queue_answers_429_and_a_late_one_503_and_both_say_when_to_
         assert (full.status, error_of(full)["code"]) == (429, "queue_full")
         assert "step budget" in error_of(full)["message"]
         assert int(full.header(b"retry-after") or 0) >= 1
-        for client in clients[1:]:
+        await finish(held, clients)
+    async with stage(blind(), options=budget(1, queue=2, max_wait_s=0.3)) as on:
+        held = Held(b"", ANSWER)
+        first = await running(on, held, 1, **COSTLY)
+        for client in [await on.begin(**COSTLY) for _ in range(2)]:
             late = await client.response(b"POST")
             assert (late.status, error_of(late)["code"]) == (503, "queue_timeout")
             assert int(late.header(b"retry-after") or 0) >= 1
             assert late.header(b"x-steplane-route") == b"default"
             assert late.header(b"x-request-id")
         await until(lambda: asked(on) == 1)
-        await finish(held, clients[:1])
+        await finish(held, first)
 
 
 async def test_nobody_waits_where_none_may() -> None:

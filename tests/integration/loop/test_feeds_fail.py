@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,7 +12,18 @@ from gateway.breaker.record import State
 from gateway.feed.sources import Source
 from tests.integration.gateway.harness import SSE_HEAD
 from tests.integration.loop.feed import Feed
-from tests.integration.loop.harness import BUDGET_US, COSTLY, HARD_US, KINDS, Replica, Stage, pool_of, stage, street
+from tests.integration.loop.harness import (
+    BUDGET_US,
+    COSTLY,
+    HARD_US,
+    KINDS,
+    Replica,
+    Stage,
+    at_once,
+    pool_of,
+    stage,
+    street,
+)
 from tests.integration.wire.harness import Message, Served, chunk, until
 
 
@@ -38,10 +48,8 @@ FAILING: dict[str, Callable[[Feed], None]] = {
 
 async def flows(on: Stage) -> None:
     for extra in ({}, *KINDS):
-        began = time.monotonic()
-        answer = await on.chat(**extra)
+        answer = await at_once(lambda extra=extra: on.chat(**extra))
         assert (answer.status, pool_of(answer)) == (200, "interactive")
-        assert time.monotonic() - began < 0.5
 
 
 @pytest.mark.parametrize("what", FAILING)
@@ -114,12 +122,12 @@ async def test_a_flood_of_steps_keeps_no_request_waiting() -> None:
         rid = on.interactive.rids[-1]
         for _ in range(20_000):
             on.interactive.says.steps(rid, BUDGET_US * 0.5)
-        worst = 0.0
+        answered = 0
         while on.sources["interactive-0"].records < 20_000:
-            began = time.monotonic()
             assert (await on.chat()).status == 200
-            worst = max(worst, time.monotonic() - began)
-        assert worst < 0.5
+            answered += 1
+        # Taken at one go, the flood would let through the request that waits behind it, and no other.
+        assert answered > 5
 
 
 # --- no recorder: gaps on the gateway's own streams, and a control
@@ -162,28 +170,43 @@ async def blind(pace: Pace, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[St
             await asyncio.gather(*readers, return_exceptions=True)
 
 
-async def take_turns(on: Stage, *together: dict[str, Any], rounds: int = 5, turn_s: float = 0.25) -> None:
-    """Run these for a while, then none of them, and again."""
+async def take_turns(on: Stage, *together: dict[str, Any], turn: Callable[[], Awaitable[None]], rounds: int) -> None:
+    """Run these for a turn, then none of them, and again."""
     for _ in range(rounds):
-        await asyncio.sleep(turn_s)
+        await turn()
         if on.barred:
             return
         clients = [await on.begin(stream=True, **extra) for extra in together]
-        await asyncio.sleep(turn_s)
+        await turn()
         for client in clients:
             client.close()
 
 
 async def test_the_control_names_who_slows_all_others_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    pace = Pace(0.004, lambda pace: 0.015 * pace.running.get("@@", 0))
+    pace = Pace(0.004, lambda pace: 0.06 * pace.running.get("@@", 0))
     async with blind(pace, monkeypatch) as on:
-        await take_turns(on, COSTLY, rounds=40)
+        assert on.gateway._fleet is not None
+        itl = on.gateway._fleet._senses.itl("interactive-0")
+        assert itl is not None
+
+        last: list[object] = [None]
+
+        async def until_it_counts() -> None:
+            """However slow the machine is: until others run than in the last turn, and enough was seen of them."""
+
+            def counts() -> bool:
+                return itl.period is not None and itl.period is not last[-1] and len(itl.period.gaps) >= 12
+
+            await until(lambda: counts() or bool(on.barred))
+            last.append(itl.period)
+
+        await take_turns(on, COSTLY, turn=until_it_counts, rounds=40)
         assert on.barred == {on.signature(**COSTLY)}
         record = on.record(**COSTLY)
         assert record is not None
         assert record.trip is not None
         assert record.trip.hook == "itl"
-        assert 5_000 < record.trip.observed < 40_000
+        assert 5_000 < record.trip.observed < 1_000_000
         assert on.sources["interactive-0"].source in (Source.itl, Source.metrics)
         assert pool_of(await on.chat(**COSTLY)) == "quarantine"
 
@@ -202,5 +225,5 @@ UNCLEAR: dict[str, tuple[Callable[[Pace], float], list[dict[str, Any]]]] = {
 async def test_the_control_names_nobody_for(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     slowed_by, together = UNCLEAR[what]
     async with blind(Pace(0.004, slowed_by), monkeypatch) as on:
-        await take_turns(on, *together)
+        await take_turns(on, *together, turn=lambda: asyncio.sleep(0.25), rounds=5)
         assert on.barred == set()

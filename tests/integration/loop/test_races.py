@@ -1,7 +1,6 @@
 """A trip that comes together with something else: whatever comes first, each client gets one whole answer."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -173,12 +172,10 @@ async def test_two_hundred_running_ones_are_run_again_at_once_and_plain_ones_are
         plain = [await on.begin() for _ in range(20)]
         await until(lambda: len(on.interactive.asked) == count + 20)
         offenders = {rid_of(message) for message in on.interactive.asked if b"@@" in message.body}
-        began = time.monotonic()
         on.interactive.says.steps(next(iter(offenders)), HARD_US * 2)
         for client in clients:
             got = await client.response(b"POST")
             assert (got.status, pool_of(got)) == (200, "quarantine")
-        assert time.monotonic() - began < 5
         assert len(on.quarantine.asked) == count
         await until(lambda: set(on.interactive.aborted) == offenders)
         held.finish.set()

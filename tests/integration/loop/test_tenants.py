@@ -97,7 +97,7 @@ async def test_a_refused_tenant_is_told_so() -> None:
 
 
 async def test_its_time_over_a_tenant_goes_its_old_way() -> None:
-    breaker = THREE | {"back_off": {"first_s": 0.5}, "probes": {"first_s": 60}}
+    breaker = THREE | {"back_off": {"first_s": 1}, "probes": {"first_s": 60}}
     async with stage(breaker=breaker, tenants=BY_HEADER) as on:
         await escalated(on, ACME)
         await until(lambda: tenants(on) == set())
