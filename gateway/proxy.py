@@ -552,6 +552,10 @@ class Proxy:
         head_lines, request_lines, body, response_lines = self._dressed(exchange, call, attempt, decision)
         self._enrol(exchange, call, attempt)
         racer.run(link.upstream, headers=request_lines, body=body, response_lines=response_lines, head_lines=head_lines)
+        allowed = call.request.pools
+        if allowed is not None and shadow.pool not in allowed:
+            self._tally.shadows[shadow.pool, "not_allowed"] += 1
+            return
         return attempt
 
     def _enrol(self, exchange: Exchange, call: Call, attempt: Attempt) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.hookcost.features import Api
 from gateway.hookcost.prompt import BYTES_PER_TOKEN
+from gateway.routing.router import POOL_NOT_ALLOWED
 from gateway.tenants.allowance import Allowance, Resource
 from gateway.tenants.register import Register
 from gateway.wire.message import Reply, error_reply
@@ -110,9 +111,11 @@ class TenantGate:
             message = f"the model {features.model!r} does not exist, or this key may not use it"
             return _denial(404, "model_not_found", message, "model")
         if profile.pools is not None:
-            pool = self._decide(call.request).pool
-            if pool is not None and pool.name not in profile.pools:
-                return _denial(403, "pool_not_allowed", f"this key may send nothing that goes to pool {pool.name!r}")
+            # For good: it holds where it spills, is tried again, or is routed by other rules, too.
+            call.request.pools = profile.pools
+            rejection = self._decide(call.request).rejection
+            if rejection is not None and rejection.code == POOL_NOT_ALLOWED:
+                return _denial(rejection.status, rejection.code, rejection.message)
         allowance = register.allowance(tenant)
         return None if allowance is None else self._take(call, allowance)
 

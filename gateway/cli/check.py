@@ -30,7 +30,8 @@ def run(path: Path, against: Path | None = None) -> None:
     )
     typer.echo(f"{path} is valid: {', '.join(counts)}")
     if against is not None:
-        _show(replay(_decisions(against), build_router(config, available=True)), Console(highlight=False))
+        router = build_router(config, available=True)
+        _show(replay(_decisions(against), router, config.tenants.pools_of), Console(highlight=False))
 
 
 def _decisions(file: Path) -> Iterator[Recorded]:

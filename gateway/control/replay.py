@@ -4,7 +4,7 @@ On paper: all pools are taken as up, and of the past only the recorded costs cou
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from gateway.control.traffic import Recorded
@@ -34,11 +34,14 @@ class Replay:
     """By the pool that they went to, and the one they would."""
 
 
-def replay(decisions: Iterable[Recorded], router: Router) -> Replay:
-    """Decide again. `router`: of the rules to be tried, its replicas all up."""
+def replay(
+    decisions: Iterable[Recorded], router: Router, pools_of: Callable[[str], frozenset[str] | None] = lambda _: None
+) -> Replay:
+    """Decide again. `router`: of the rules to be tried, its replicas all up. pools_of: what a tenant may use."""
     found = Replay()
     for each in decisions:
         found.requests += 1
+        each.request.pools = pools_of(each.request.tenant)
         now = router.decide(each.request)
         before = each.pool or NOWHERE
         after = NOWHERE if now.pool is None else now.pool.name

@@ -25,8 +25,8 @@ class RuleMetrics(Collector):
         yield self._errors()
         shadows = CounterMetricFamily(
             "steplane_shadow_requests",
-            "Copies of requests for another pool, by that pool and by what came of them; too_many and no_room were not "
-            "sent.",
+            "Copies of requests for another pool, by that pool and by what came of them; too_many, no_room and not_allowed "
+            "(to a pool that the tenant may not use) were not sent.",
             labels=("pool", "outcome"),
         )
         for labels, count in self._context.tally.shadows.items():

@@ -116,7 +116,7 @@ class Tally:
         """By pool."""
         self.shadows: Counter[tuple[str, str]] = Counter()
         """Copies for another pool, by that pool and by what came of them: `2xx`, `4xx`, `5xx`, `timeout`, `failed`;
-        `too_many` and `no_room` were not sent."""
+        `too_many`, `no_room` and `not_allowed` were not sent."""
         self.upstream_errors: Counter[tuple[str, str, str]] = Counter()
         """By pool, replica and kind."""
 

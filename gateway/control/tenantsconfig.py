@@ -118,6 +118,11 @@ class TenantsConfig(Part):
         """The rights of all others."""
         return Profile(limits=self.limits.rates())
 
+    def pools_of(self, tenant: str) -> frozenset[str] | None:
+        """The pools that a tenant may use; None: any."""
+        named = self.named.get(tenant)
+        return None if named is None or named.pools is None else frozenset(named.pools)
+
     def keys(self, folder: Path) -> dict[str, str]:
         """Tenants by the digests of their keys. Raises ValueError for a bad file and for a key of two tenants."""
         owners: dict[str, str] = {}

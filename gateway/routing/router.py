@@ -20,6 +20,8 @@ from gateway.routing.settings import Reject, Spill
 
 DEFAULT_RULE = "default"
 """Name of the rule that takes what no other rule took."""
+POOL_NOT_ALLOWED = "pool_not_allowed"
+"""Code of the answer to a request whose tenant may use no pool of its rule's chain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +114,16 @@ class Router:
         self._first_match = compile_matcher(self.rules, knows)
 
     def decide(self, request: RouteRequest) -> Decision:
-        """The decision for one request: first matching rule, first pool of its chain with an available replica."""
+        """The decision for one request: first matching rule, first pool of its chain with an available replica.
+
+        Pools that its tenant may not use are passed over.
+        """
         return self.decided_by(self._first_match(request), request)
 
     def decided_by(self, rule: int, request: RouteRequest) -> Decision:
         """The decision for a request that the rule of this number takes; explanations have looked for it themselves."""
         route = self._routes[rule]
-        if route.choosy:
+        if route.choosy or request.pools is not None:
             return self._chosen(route, request)
         for pool, decision in route.stages:
             if pool.is_available():
@@ -166,6 +171,12 @@ class Router:
             decisions = dict(stages)
             rivals = cheapest_first([pool for pool, _ in stages[: route.rivals]], classification)
             stages = (*[(pool, decisions[pool]) for pool in rivals], *stages[route.rivals :])
+        allowed = request.pools
+        if allowed is not None and stages:
+            own = stages[0][0].name
+            stages = tuple([stage for stage in stages if stage[0].name in allowed])
+            if not stages:
+                return self._lacking(_not_allowed(own), route.rejected.rule)
         lack: Lack | None = None
         able = False
         for pool, decision in stages:
@@ -187,6 +198,10 @@ class Router:
             rejection = Rejection(lack.status, lack.code, lack.message, 0, lack.param)
             known = self._lacks[lack, rule] = Decision(None, rule, rejection=rejection)
         return known
+
+
+def _not_allowed(pool: str) -> Lack:
+    return Lack(403, POOL_NOT_ALLOWED, f"this key may send nothing that goes to pool {pool!r}", None)
 
 
 def _route(rule: Rule, pools: Mapping[str, Pool]) -> _Route:
