@@ -16,6 +16,7 @@ from gateway.control.dashboard.memory import new_memory
 from gateway.control.decisions import Decisions
 from gateway.control.retryplans import build_plans
 from gateway.control.tally import Tally
+from gateway.control.warmuptally import WarmUpTally
 from gateway.dataplane import DataPlane
 from gateway.discoveries import Discoveries
 from gateway.enginereports import EngineReports
@@ -31,6 +32,7 @@ from gateway.proxy import Proxy
 from gateway.recorder import Recorder
 from gateway.reloading import Reloading
 from gateway.routing.admission import AdmissionQueue
+from gateway.routing.replica import Replica
 from gateway.routing.router import Router
 from gateway.seat import Seat
 from gateway.shadows import Shadows
@@ -40,6 +42,7 @@ from gateway.tenantgate import TenantGate
 from gateway.tenants.register import SPENT_KIND
 from gateway.upstreams import Upstreams
 from gateway.watch import Watch
+from gateway.warmups import WarmUps
 from gateway.wire.limits import Limits, Timeouts
 from gateway.wire.server import Server
 
@@ -78,6 +81,7 @@ class Gateway:
         self._shadows: Shadows | None = None
         self._oversight: Oversight | None = None
         self._watch: Watch | None = None
+        self._warm_ups: WarmUps | None = None
         self._take_over: TakeOver | None = None
         self._recorder: Recorder | None = None
         self._discoveries: Discoveries | None = None
@@ -149,6 +153,7 @@ class Gateway:
             opened = [await self._server.listen(**each.arguments(config.folder)) for each in config.listen]
             self.data_address = opened[0]
         context = AdminContext(
+        counted = WarmUpTally()
             config=config,
             router=self.router,
             health=fleet.health,
@@ -175,11 +180,29 @@ class Gateway:
             wire=self._server.counts,
             open_connections=lambda: len(server.connections),
             end=self.on_end_asked,
+            warm_ups=counted,
             memory=new_memory(loop.time),
         )
         self._watch = Watch(config, proxy, tally)
         self._take_over = TakeOver(fleet, proxy, self._server, oversight, context, self._watch)
-        fleet.left = lambda replica: tally.forget_replica(replica.name)
+        self._warm_ups = warm_ups = WarmUps(
+            fleet,
+            lambda: context.classifier,
+            oversight.trust.barred_signatures,
+            fleet.health.report_refused,
+            counted,
+            loop.time,
+            upstreams.reach,
+        )
+        self._take_up(config)
+
+        def left(replica: Replica) -> None:
+            tally.forget_replica(replica.name)
+            warm_ups.left(replica)
+
+        fleet.left = left
+        fleet.health.started = self._started
+        oversight.ended = fleet.engine_ended
         memory = context.memory
         proxy.sightings, oversight.named = memory.portraits, memory.namings.add
         memory.decisions.on_watched = lambda watched: self._tail(proxy, memory.decisions if watched else None)
@@ -205,9 +228,26 @@ class Gateway:
 
     async def _become(self, config: Config) -> None:
         assert self._take_over is not None
+    def _started(self, replica: Replica) -> None:
+        """A replica is up and may have been started anew: as another, and with nothing in its caches."""
+        if self._models is not None:
+            self._models.catalogue.recheck(replica.name)
+        if self._reports is not None:
+            self._reports.recheck(replica)
+        if self._warm_ups is not None:
+            self._warm_ups.started(replica)
+
+    def _take_up(self, config: Config) -> None:
+        """Know the grammars that are used, if any pool wants that by `config`."""
+        assert self._warm_ups is not None
+        assert self._proxy is not None
+        self._warm_ups.configure(config)
+        self._proxy.grammars = self._warm_ups if self._warm_ups.wanted else None
+
         self.router = await self._take_over.apply(self._fitted(config))
         self.config = config
         if self._discoveries is not None:
+        self._take_up(config)
             self._discoveries.update(config)
         self.on_reloaded()
 
@@ -289,6 +329,8 @@ class Gateway:
             await self._fleet.close()
         if self._oversight is not None:
             await self._oversight.close()
+        if self._warm_ups is not None:
+            await self._warm_ups.close()
         if self._aborts is not None:
             await self._aborts.close()
 

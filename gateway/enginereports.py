@@ -84,6 +84,12 @@ class EngineReports:
         if self._session is not None:
             await self._session.close()
 
+    def recheck(self, replica: Replica) -> None:
+        """Ask a replica soon what it can take: it may have been started anew as another."""
+        heard = self._heard.get(replica)
+        if heard is not None:
+            heard.facts_at_s = min(heard.facts_at_s, self._clock())
+
     async def _tick(self, session: ReplicaSession) -> None:
         while True:
             try:

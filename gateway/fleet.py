@@ -117,6 +117,12 @@ class Fleet:
         """The replica of that name."""
         return self._replicas.get(name)
 
+    def engine_ended(self, name: str) -> None:
+        """The engine of the replica of that name has ended, and may have been started anew already."""
+        replica = self._replicas.get(name)
+        if replica is not None:
+            self.health.report_ended(replica)
+
     def source(self, replica: Replica) -> Source:
         """Who names a replica."""
         for source in _SOURCES:

@@ -67,6 +67,7 @@ class Oversight:
     """See the module; a `SensesObserver`.
 
     evict: what ends the running requests of a signature that has tripped; set by whoever runs them.
+    ended: is told the name of each replica whose engine has ended.
     spent: is told what a request's hooks took, in microseconds; None where nobody is charged for it.
     named: is told of each step, grammar and verdict that a replica names a request for; None where nobody wants that.
     """
@@ -84,6 +85,7 @@ class Oversight:
         self.trust = Trust(policy, clock, wall, self._happened)
         self.store = store
         self.evict: Callable[[str], None] = _nobody
+        self.ended: Callable[[str], None] = _nobody
         self.spent: Callable[[Origin, float], None] | None = None
         self.named: Callable[[StepObservation | CompileObservation | OffenceObservation], None] | None = None
         self.transitions: Counter[tuple[str, str, str]] = Counter()
@@ -228,6 +230,7 @@ class Oversight:
             attempt for name in self._replicas if name != gone.replica for attempt in self._running.on_replica(name)
         ]
         self.trust.replica_died(gone.replica, here, elsewhere)
+        self.ended(gone.replica)
 
     # --- inside
 

@@ -80,6 +80,13 @@ class Sightings(Protocol):
     def seen(self, classification: Classification, path: str, body: bytes) -> None: ...
 
 
+class Grammars(Protocol):
+    """Wants to know which grammars are asked for."""
+
+    def sent(self, exchange: Exchange, call: Call, replica: Replica) -> None:
+        """A request with one is on its way to a replica."""
+
+
 class Finished(Protocol):
     """Wants to hear of each request that is over."""
 
@@ -150,6 +157,8 @@ class Proxy:
         self.tracer: Tracer | None = None
         """None while nothing is traced."""
         self.sightings: Sightings | None = None
+        self.grammars: Grammars | None = None
+        """None while no pool warms its replicas up."""
         self.tail: Finished | None = None
         """Told of requests while somebody watches them; else None."""
         self._loop = asyncio.get_running_loop()
@@ -529,6 +538,8 @@ class Proxy:
         self.shadows.send(shadow, pool, target, lines, body, call.step_us, call.structured)
 
     def _forward(self, exchange: Exchange, call: Call, link: Link) -> None:
+        if call.structured and call.attempts == 1 and self.grammars is not None:
+            self.grammars.sent(exchange, call, replica)
         decision = call.decision
         assert decision is not None
         assert decision.pool is not None

@@ -8,7 +8,15 @@ from rich.console import Console
 from gateway.cli.adminport import AdminPort
 from gateway.cli.text import plain_table, print_json, shown, span
 
-_STYLE = {"up": "green", "draining": "yellow", "resting": "yellow", "ejected": "red", "trial": "yellow", "down": "red"}
+_STYLE = {
+    "up": "green",
+    "draining": "yellow",
+    "resting": "yellow",
+    "warming": "yellow",
+    "ejected": "red",
+    "trial": "yellow",
+    "down": "red",
+}
 
 
 def show(admin: str, pool: str | None, *, as_json: bool) -> None:
@@ -52,6 +60,8 @@ def state_of(replica: Mapping[str, Any]) -> str:
             return "ejected"
         case "half_open":
             return "trial"
+    if replica["warming"]:
+        return "warming"
     return "resting" if replica["resting"] else "up"
 
 

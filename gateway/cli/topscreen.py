@@ -16,6 +16,7 @@ _STATES = {
     "up": "default",
     "draining": "yellow",
     "resting": "yellow",
+    "warming": "yellow",
     "trial": "yellow",
     "half_open": "yellow",
     "ejected": "red",
@@ -24,7 +25,7 @@ _STATES = {
     "pinned": "magenta",
     "closed": "dim",
 }
-_WORST_FIRST = ("down", "ejected", "trial", "draining", "resting", "up")
+_WORST_FIRST = ("down", "ejected", "trial", "draining", "warming", "resting", "up")
 _FIXED_LINES = 12
 """Of the screen, for the head, titles, blank lines, what says that there is more, and the line of keys."""
 _NARROW = 100

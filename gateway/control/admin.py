@@ -37,6 +37,7 @@ from gateway.control.stepmetrics import StepMetrics
 from gateway.control.trustmetrics import TrustMetrics
 from gateway.control.upstreammetrics import UpstreamMetrics
 from gateway.control.wiremetrics import WireMetrics
+from gateway.control.warmupmetrics import WarmUpMetrics
 
 _APIS = (
     PoolsApi,
@@ -67,6 +68,7 @@ def create_admin_app(context: AdminContext, *, guarded: bool = True) -> web.Appl
         RetryMetrics(context.router.pools, context.tally),
         RuleMetrics(context),
         StepMetrics(context),
+        WarmUpMetrics(context.router.pools, context.warm_ups),
         TrustMetrics(context),
         UpstreamMetrics(context.router.pools, context.upstreams),
         ReloadMetrics(context.reloader.reloads),

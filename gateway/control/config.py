@@ -49,6 +49,7 @@ from gateway.control.tenantsconfig import ApiKey, TenantsConfig, check_tenants
 from gateway.control.tracingconfig import TracingConfig
 from gateway.control.upstreamconfig import UpstreamConfig, check_upstreams
 from gateway.control.validation import PATH_PATTERN, custom_error, to_problem, validate
+from gateway.control.warmupconfig import WarmUpConfig, check_warm_ups
 from gateway.control.workersconfig import checked_workers
 from gateway.routing.balance.balancer import Plan
 
@@ -201,6 +202,7 @@ class PoolConfig(Part):
     grammar_backend, grammar_backend_version: what its engines run; by default what `hookcost` says.
     capabilities:     what its engines can take.
     canonicalize_schema: JSON schemas are sent on in one spelling, so that equal ones share the engine's cache.
+    warm_up:          the grammars used most are compiled by a replica that comes up before it takes requests.
     upstream:         the connections to its replicas.
     """
 
@@ -229,6 +231,7 @@ class PoolConfig(Part):
     grammar_backend_version: Version | None = None
     capabilities: CapabilitiesConfig = CapabilitiesConfig()
     canonicalize_schema: bool = False
+    warm_up: WarmUpConfig | None = None
     upstream: UpstreamConfig = UpstreamConfig()
 
     _zone: str = PrivateAttr("")
@@ -270,7 +273,7 @@ class Config(Part):
     """A whole configuration, checked. `warnings` are findings that do not keep it from being used.
 
     workers:       processes that serve clients, or `auto` for one on each core; above 1 with a supervisor over them.
-                   worker_silent_s: one of them whose event loop hangs for so long is ended, and replaced.
+    worker_silent_s: one of them whose event loop hangs for so long is ended, and replaced.
     include:       files that are merged into this one, by name or pattern, relative to it; includes.py says how.
     control_paths: what is done with requests that would steer an engine (`/abort_request`, `/flush_cache`, …).
     zone:          where this gateway stands, for `balance: zone_aware`.
@@ -374,6 +377,7 @@ def check_config(document: Document, folder: Path, source: Path | None = None) -
         raise ConfigError(in_order(problems)) from None
     errors, warnings = cross_check(config, document)
     warnings += check_admin(config.admin.listen, config.admin.auth, document)
+    warnings += check_warm_ups(config.pools, document)
     errors += check_listeners(config.listen, folder, document)
     errors += check_epp(config.epp, folder, document)
     errors += check_classifier(config, folder, document)

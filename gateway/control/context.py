@@ -15,6 +15,7 @@ from gateway.control.poolsteps import PoolSteps
 from gateway.control.reloads import Reloader
 from gateway.control.steptotals import StepTotals
 from gateway.control.tally import Tally
+from gateway.control.warmuptally import WarmUpTally
 from gateway.feed.health import HealthMonitor
 from gateway.feed.running import RunningRequests
 from gateway.feed.senses import Senses
@@ -44,6 +45,7 @@ class AdminContext:
     reloader:    reads the configuration again. members: changes who is of a pool.
     discovery:   by pool that has one, why its members are not known at the moment; None where they are.
     wire:        what the listening side counts. open_connections: of clients, now.
+    warm_ups:    what is counted of warm-ups.
     end:         asks for the end of the gateway in good order; returns at once.
     memory:      what it remembers for people.
     clock:       the gateway's monotonic one, in seconds; wall: the time of day.
@@ -74,5 +76,6 @@ class AdminContext:
     open_connections: Callable[[], int]
     clock: Callable[[], float]
     wall: Callable[[], float]
+    warm_ups: WarmUpTally = field(default_factory=WarmUpTally)
     end: Callable[[], None] = _nothing
     memory: Memory = field(default_factory=new_memory)

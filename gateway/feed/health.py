@@ -5,7 +5,7 @@ available and is probed at once, so that it takes traffic from its first good an
 answer other than 200, a broken connection or silence counts; silence only after several probes, and not while the
 replica's responses make progress (SGLang's `/health` waits for the engine's next step); a refused connection is
 conclusive, since nothing listens there. Nor does one take traffic that serves another model than it should
-(servedmodel.py).
+(servedmodel.py). Whoever wants to know is told of each that may have been started anew, before it takes traffic.
 """
 
 import asyncio
@@ -68,6 +68,8 @@ class HealthRecord:
     since:       clock reading of the last change of `up`, or of the start.
     last_error:  why the last failed probe failed, kept while the replica is down; None when all is well.
     latency_s:   time of the last good probe.
+    fresh:       it may have been started anew since it was last up: it was down, and not merely silent, or its engine
+                 was said to have ended.
     """
 
     policy: HealthPolicy
@@ -78,6 +80,7 @@ class HealthRecord:
     successes_in_row: int = 0
     last_error: str | None = None
     latency_s: float | None = None
+    fresh: bool = True
 
     def succeed(self, now: float, latency_s: float) -> bool:
         """Note a good probe. True when the replica comes up by it."""
@@ -94,16 +97,21 @@ class HealthRecord:
         self.up, self.since, self.last_error = True, now, None
         return True
 
-    def fail(self, now: float, error: str, *, conclusive: bool = False) -> bool:
-        """Note a failed probe. True when the replica goes down by it; `conclusive` does so without waiting for more."""
+    def fail(self, now: float, error: str, *, conclusive: bool = False, silent: bool = False) -> bool:
+        """Note a failed probe. True when the replica goes down by it; `conclusive` does so without waiting for more.
+
+        silent: it gave no answer, which says nothing of a restart.
+        """
         self.probes += 1
         self.successes_in_row = 0
         self.failures_in_row += 1
         self.last_error = error
-        if not self.up or (self.failures_in_row < self.policy.eject_after and not conclusive):
-            return False
-        self.up, self.since = False, now
-        return True
+        goes_down = self.up and (self.failures_in_row >= self.policy.eject_after or conclusive)
+        if goes_down:
+            self.up, self.since = False, now
+        if not self.up and not silent:
+            self.fresh = True
+        return goes_down
 
 
 @dataclass(slots=True)
@@ -137,6 +145,9 @@ class HealthMonitor:
 
         last_progress: reading of the same clock when a replica last sent a byte of a response.
         """
+        self.started: Callable[[Any], None] = _nobody
+        """Is told of each target that is up for the first time, or for the first time since it may have been started
+        anew, before it is told itself."""
         self._clock = clock
         self._last_progress = last_progress
         self._random = random_source or random.Random()
@@ -233,6 +244,13 @@ class HealthMonitor:
         self._failed(watch, "connection refused", conclusive=True)
         watch.hurry.set()
 
+    def report_ended(self, target: Target) -> None:
+        """Its engine has ended, by its own account or that of the one that has followed it: ask it again soon."""
+        watch = self._watches.get(id(target))
+        if watch is not None:
+            watch.record.fresh = True
+            watch.hurry.set()
+
     def _begin(self, session: ReplicaSession, watch: _Watch) -> None:
         watch.task = asyncio.create_task(self._watch(session, watch), name=f"health of {watch.target.name}")
 
@@ -278,7 +296,7 @@ class HealthMonitor:
                 status = await self._asking(watch, policy.path).get()
         except TimeoutError:
             if self._last_progress(watch.target) < began:
-                self._failed(watch, f"no answer on {policy.path} within {policy.timeout_s:g} s")
+                self._failed(watch, f"no answer on {policy.path} within {policy.timeout_s:g} s", silent=True)
             else:
                 watch.record.probes += 1  # busy: its responses went on meanwhile
         except Exception as error:  # whatever it is: a probe that can't be made must show, not end the watch
@@ -307,7 +325,7 @@ class HealthMonitor:
     async def _probe_model(self, session: ReplicaSession, watch: _Watch, model: str, latency_s: float) -> None:
         """It is well: it may take traffic if it serves what it should. Asked before it does, and now and then."""
         record = watch.record
-        if record.up and record.probes % _MODEL_EVERY:
+        if record.up and not record.fresh and record.probes % _MODEL_EVERY:
             self._succeeded(watch, latency_s)
             return
         served = await served_models(session, watch.target.url, record.policy.timeout_s)
@@ -320,15 +338,27 @@ class HealthMonitor:
             self._failed(watch, said, conclusive=True)
 
     def _succeeded(self, watch: _Watch, latency_s: float) -> None:
-        if watch.record.succeed(self._clock(), latency_s):
+        record = watch.record
+        came_up = record.succeed(self._clock(), latency_s)
+        if record.up and record.fresh:
+            record.fresh = False
+            try:
+                self.started(watch.target)
+            except Exception:
+                _log.exception("start_not_told", replica=watch.target.name)
+        if came_up:
             watch.target.set_healthy(True)
             watch.came_up.set()
             _log.info("replica is up", replica=watch.target.name, url=watch.target.url)
 
-    def _failed(self, watch: _Watch, error: str, *, conclusive: bool = False) -> None:
-        if watch.record.fail(self._clock(), error, conclusive=conclusive):
+    def _failed(self, watch: _Watch, error: str, *, conclusive: bool = False, silent: bool = False) -> None:
+        if watch.record.fail(self._clock(), error, conclusive=conclusive, silent=silent):
             watch.target.set_healthy(False)
             _log.warning("replica is down", replica=watch.target.name, url=watch.target.url, error=error)
+
+
+def _nobody(target: object) -> None:
+    """Nobody wants to know."""
 
 
 async def _pause(hurry: asyncio.Event, seconds: float) -> None:

@@ -177,6 +177,10 @@ class Pool:
         """Whether any replica may be picked now, or after a pause that it asked for."""
         return self._available > 0 or self.resting > 0
 
+    def serves_beside(self, replica: Replica) -> bool:
+        """Whether any other replica may be picked now."""
+        return self._available > int(replica.available)
+
     def can_serve(self, excluded: Collection[Replica] = ()) -> bool:
         """Whether a replica is available that is not `excluded`, though it may have no room now, or rest."""
         available = self._available + self.resting
@@ -431,7 +435,15 @@ class Pool:
                 self.on_room(replica)
         else:
             self._leave(replica)
+            if not self._available:
+                self._end_warming()
             self._check_empty()
+
+    def _end_warming(self) -> None:
+        """Nobody else takes requests: better a cold replica than none."""
+        for replica in self.replicas:
+            if replica.warming:
+                replica.warm(False)
 
     def _rested(self, replica: Replica) -> None:
         if replica.resting:

@@ -2,8 +2,9 @@
 
 Owns no connection and does no checking. Whether it may be picked has independent causes: the health monitor says
 whether it is up (`set_healthy`), the replica breaker whether it is trusted (`eject`, `try_out`, `readmit`), a person
-whether it is to run empty (`drain`, `undrain`), its engine whether it is busy (`rest`). What runs on it is counted by
-its pool alone. A plain class: compiled, its `__init__` takes half the time of a dataclass's.
+whether it is to run empty (`drain`, `undrain`), its engine whether it is busy (`rest`), the warm-up whether its caches
+are filled first (`warm`). What runs on it is counted by its pool alone. A plain class: compiled, its `__init__` takes
+half the time of a dataclass's.
 """
 
 import math
@@ -17,10 +18,12 @@ class Replica:
     url:         `http://host:port`, without a trailing slash.
     engine:      `sglang`, `vllm` or `other`.
     pool:        name of the pool that it belongs to.
-    available:   may be picked. Derived: up, not draining, not ejected, if on trial, with a trial left, and not resting.
+    available:   may be picked. Derived: up, not draining, not ejected, if on trial, with a trial left, not resting, and
+                 not kept for its warm-up.
     resting:     its engine asked for a pause (`paused`), which is all that keeps it from being picked.
     healthy:     its health checks say that it is up.
     draining:    what runs there is finished, and nothing new is sent there. retired: it has left its pool for good.
+    warming:     it is kept from requests until its engine has compiled the grammars that are used most.
     ejected:     its breaker is open.
     on_trial:    its breaker is half-open; `trials_left` more requests may be sent to it.
     in_flight:   exchanges that run on it now.
@@ -67,6 +70,7 @@ class Replica:
         "tls",
         "trials_left",
         "url",
+        "warming",
         "weight",
         "zone",
     )
@@ -99,6 +103,7 @@ class Replica:
         self.available = self.healthy = available
         self.draining = self.retired = False
         self.paused = self.resting = False
+        self.warming = False
         self.ejected = False
         self.on_trial = False
         self.trials_left = 0
@@ -148,6 +153,11 @@ class Replica:
         self.paused = paused
         self._derive()
 
+    def warm(self, warming: bool) -> None:
+        """Keep it from requests until it is warmed up, or keep it no longer."""
+        self.warming = warming
+        self._derive()
+
     def retire(self) -> None:
         """It leaves its pool and does not come back. For its pool."""
         self.retired = True
@@ -180,6 +190,7 @@ class Replica:
             and not self.draining
             and not self.retired
             and not self.ejected
+            and not self.warming
             and (not self.on_trial or self.trials_left > 0)
         )
         # Told in such an order that a pool whose replicas rest is never taken for one that has none.

@@ -33,6 +33,7 @@ RULES: dict[str, Rule] = {
     "steplane_feed_lag_seconds": "max",
     "steplane_replica_breaker": "max",
     "steplane_replica_resting": "max",
+    "steplane_replica_warming": "max",
     "steplane_upstream_idle_limit_seconds": "min",
     "steplane_config_loaded_timestamp_seconds": "min",
     "steplane_config_last_reload_good": "min",

@@ -89,6 +89,7 @@ class Replica(Answer):
     step_budget_us: float | None
     state_age_s: float
     probe_ms: float | None
+    warming: bool
     last_error: str | None
     breaker: ReplicaBreaker
     source: StepSource | None

@@ -102,6 +102,7 @@ class PoolsApi:
             "draining": replica.draining,
             "named_by": context.members.source(replica),
             "resting": replica.resting,
+            "warming": replica.warming,
             "healthy": replica.healthy,
             "weight": replica.weight,
             "zone": replica.zone or None,

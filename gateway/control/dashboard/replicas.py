@@ -108,3 +108,5 @@ def _state_of(replica: Replica, breaker: dict[str, object], last_error: str | No
     if replica.on_trial:
         return "trial", reason
     return ("resting", "its engine asked for a pause") if replica.resting else ("up", "")
+    if replica.warming:
+        return "warming", "compiles the grammars that are used most"

@@ -383,3 +383,82 @@ async def test_replicas_come_go_and_change_their_policy_while_others_are_probed(
         monitor.record(first)
     assert first.available
     assert monitor.all_probed
+
+
+@pytest.mark.parametrize(
+    ("probes", "fresh"),
+    [
+        # + good, - answered badly, ! refused, . silent; whether it may have been started anew at the end
+        ("", True),
+        ("-", True),
+        ("+", False),
+        ("+-", False),
+        ("+-+", False),
+        ("+---", True),
+        ("+!", True),
+        ("+!+", False),
+        ("+...", False),
+        ("+....", False),
+        ("+...!", True),
+        ("+...+", False),
+        ("+--.", False),
+        ("+--.-", True),
+    ],
+)
+def test_one_that_was_down_and_not_merely_silent_may_have_been_started_anew(probes: str, fresh: bool) -> None:
+    record = record_with(eject_after=3, readmit_after=1)
+    for at, probe in enumerate(probes):
+        if probe == "+":
+            record.succeed(float(at), 0.001)
+            record.fresh = False  # as the monitor does, which tells of it
+        else:
+            record.fail(float(at), "broken", conclusive=probe == "!", silent=probe == ".")
+    assert record.fresh is fresh
+
+
+async def test_who_may_have_been_started_anew_is_told_of_before_it_takes_traffic(engine: Engine, watch: Watch) -> None:
+    replica = engine.replica()
+    monitor = await watch(replica, SELDOM)
+    told: list[bool] = []
+    third = asyncio.Event()
+
+    def started(target: Watched) -> None:
+        told.append(target.available)
+        if len(told) == 3:
+            third.set()
+
+    monitor.started = started
+    await monitor.wait_all_up()
+    assert told == [False]
+
+    monitor.report_refused(replica)
+    await replica.is_up()
+    assert told == [False, False]
+
+    monitor.report_ended(replica)
+    await third.wait()
+    assert told == [False, False, True]
+    monitor.report_ended(engine.replica("stranger"))
+
+
+async def test_what_its_listener_raises_does_not_keep_a_replica_down(engine: Engine, watch: Watch) -> None:
+    replica = engine.replica()
+    monitor = await watch(replica, SELDOM)
+
+    def raises(_: object) -> None:
+        raise RuntimeError("listener")
+
+    monitor.started = raises
+    await monitor.wait_all_up()
+    assert replica.available
+
+
+async def test_a_replica_whose_engine_ended_is_asked_for_its_model_again(engine: Engine, watch: Watch) -> None:
+    engine.models = ["m"]
+    replica = engine.replica()
+    monitor = await watch(replica, HealthPolicy(interval_s=3600.0, model="m"))
+    await monitor.wait_all_up()
+    engine.models = ["other"]
+    monitor.report_ended(replica)
+    await replica.is_down()
+    assert monitor.record(replica).last_error == "it serves other where m is wanted"

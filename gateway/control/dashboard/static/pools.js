@@ -4,7 +4,7 @@ import { byId, h, put, sync, text } from "./dom.js";
 import { count, micros, percent, rate, seconds } from "./format.js";
 import { Sparkline } from "./sparkline.js";
 
-const STATES = ["up", "draining", "ejected", "trial", "resting", "down"];
+const STATES = ["up", "draining", "ejected", "trial", "warming", "resting", "down"];
 
 export function showPools(state, window) {
   sync(byId("pool-cards"), state.items("pools"), (name) => card(name, state, window));

@@ -6,7 +6,7 @@ import { byId, h, put, text } from "./dom.js";
 import { count, micros, percent, rate, span } from "./format.js";
 import { Table } from "./table.js";
 
-const BY_STATE = ["down", "ejected", "trial", "draining", "resting", "up"];
+const BY_STATE = ["down", "ejected", "trial", "draining", "warming", "resting", "up"];
 
 export class Replicas {
   constructor(state) {
