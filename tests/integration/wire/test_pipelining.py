@@ -1,6 +1,7 @@
 """Requests that come before the answer to the one before them: answered in order, each on its own."""
 
 import asyncio
+import socket
 
 import pytest
 
@@ -161,15 +162,21 @@ async def test_who_asks_and_never_reads_has_no_more_kept_for_it_than_who_reads_s
 
 @pytest.mark.parametrize("last", [b"connection: close\r\n", b""], ids=["the client closes", "we close"])
 async def test_requests_behind_the_last_one_do_not_cost_the_client_its_answer(last: bytes) -> None:
-    """Closing with unread data is a reset, and a reset takes away what the client has not read yet."""
-    body = bytes(6_000_000)
+    """Closing with unread data is a reset, and a reset takes away what the client has not got yet."""
+    body = bytes(1_000_000)
+    held: list[Exchange] = []
     limits = Limits(max_requests_per_connection=1)
-    async with wire(on_handle=lambda exchange: exchange.reply(Reply(200, body)), limits=limits) as gateway:
-        client = await gateway.client()
+    async with wire(on_handle=held.append, limits=limits) as gateway:
+        with socket.socket() as place:
+            place.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+            place.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(place, ("127.0.0.1", gateway.port))
+            client = gateway.adopt(await asyncio.open_connection(sock=place.dup(), limit=1 << 22))
         client.writer.transport.pause_reading()
-        client.writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n%b\r\n" % last)
-        asking = asyncio.create_task(client.send(GET * 20_000))
-        await gateway.finished()
+        await client.send(b"GET / HTTP/1.1\r\nhost: a\r\n%b\r\n" % last)
+        asking = asyncio.create_task(client.send(GET * 100_000))
+        await until(lambda: any(connection.reading_paused for connection in gateway.server.connections))
+        held[0].reply(Reply(200, body))
         client.writer.transport.resume_reading()
         assert (await client.response()).body == body
         client.close()

@@ -180,6 +180,7 @@ async def test_lines_that_are_equal_and_new_stay_two() -> None:
     """Heads are remembered without the lines that are new each time, and those are found again by what they say."""
     async with wire(answering(OK)) as gateway:
         client = await gateway.client()
+        await client.ask(post(b"b"))
         for first, second in ((b"1", b"1"), (b"2", b"1"), (b"3", b"2"), (b"3", b"3")):
             await client.ask(
                 b"POST / HTTP/1.1\r\nhost: a\r\nx: %b\r\nx: %b\r\ncontent-length: 1\r\n\r\nb" % (first, second)
