@@ -1,6 +1,7 @@
 """`steplane explain`: one request body, decided on paper or by a running gateway."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ def run(
 def _on_paper(asked: Asked, config_file: Path) -> Explanation:
     config = load(config_file)
     router, classifier = build_router(config, available=True), build_classifier(config)
+    asked = replace(asked, pools=config.tenants.pools_of(asked.tenant))
     return explain(router, classifier, config.hookcost, asked)
 
 

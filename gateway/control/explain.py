@@ -42,6 +42,7 @@ class Asked:
     """A request that nobody has sent.
 
     path:    with its query. tenant: whose it is, "" for nobody's. headers: names and values.
+    pools:   those that the tenant may use; None: any.
     """
 
     path: str
@@ -49,6 +50,7 @@ class Asked:
     method: str = "POST"
     tenant: str = ""
     headers: tuple[tuple[str, str], ...] = ()
+    pools: frozenset[str] | None = None
 
 
 def header_in(line: str) -> tuple[str, str] | None:
@@ -114,21 +116,24 @@ def explain_in_turns(
         if predicted.costly:
             classification = classification.priced(experience.book.blended(classification))
     request = RouteRequest(asked.method, path, classification, asked.tenant, PaperHead(asked.path, asked.headers))
+    request.pools = asked.pools
     rules = explain_rules(router.rules, request, router.knows)
     decision = router.decided_by(len(rules) - 1, request)
     if experience is not None and verdict is not None:
         decision = _judged(router, experience.config, decision, request, verdict)
     changes = yield from _changes(decision, classifier, path, classification, body)
-    stood_in = _stood_in(router, decision, classification)
+    stood_in = _stood_in(router, decision, request)
     return _object(classification, predicted, decision, rules, explained, verdict, experience, changes, stood_in)
 
 
-def _stood_in(router: Router, decision: Decision, classification: Classification) -> str:
+def _stood_in(router: Router, decision: Decision, request: RouteRequest) -> str:
     """Why another pool stands in for the rule's own; "" where none does."""
     if decision.spilled_from is None:
         return ""
+    if request.pools is not None and decision.spilled_from not in request.pools:
+        return f"tenant {request.tenant!r} may not use pool {decision.spilled_from!r}"
     capabilities = router.pools[decision.spilled_from].capabilities
-    lack = None if capabilities is None else capabilities.lack(classification)
+    lack = None if capabilities is None else capabilities.lack(request.classification)
     if lack is None:
         return f"pool {decision.spilled_from!r} has no available replica"
     return f"pool {decision.spilled_from!r} can't take it: {lack.message}"

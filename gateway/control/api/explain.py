@@ -25,15 +25,16 @@ class ExplainApi:
 
         `?header=x-tier: gold`, as often as there are headers.
         """
-        query = request.query
+        query, context = request.query, self.context
+        tenant = query.get("tenant", "")
         asked = Asked(
             query.get("path", "/v1/chat/completions"),
             await request.read(),
             query.get("method", "POST").upper(),
-            query.get("tenant", ""),
+            tenant,
             tuple([_header(line) for line in query.getall("header", [])]),
+            context.config.tenants.pools_of(tenant),
         )
-        context = self.context
         experience = Experience(context.config, context.trust, context.book)
         turns = explain_in_turns(context.router, context.classifier, context.config.hookcost, asked, experience)
         return json_reply(await in_turns(turns))
