@@ -41,8 +41,8 @@ from gateway.takeover import TakeOver
 from gateway.tenantgate import TenantGate
 from gateway.tenants.register import SPENT_KIND
 from gateway.upstreams import Upstreams
-from gateway.watch import Watch
 from gateway.warmups import WarmUps
+from gateway.watch import Watch
 from gateway.wire.limits import Limits, Timeouts
 from gateway.wire.server import Server
 
@@ -80,8 +80,8 @@ class Gateway:
         self._models: Models | None = None
         self._shadows: Shadows | None = None
         self._oversight: Oversight | None = None
-        self._watch: Watch | None = None
         self._warm_ups: WarmUps | None = None
+        self._watch: Watch | None = None
         self._take_over: TakeOver | None = None
         self._recorder: Recorder | None = None
         self._discoveries: Discoveries | None = None
@@ -152,8 +152,8 @@ class Gateway:
         elif self._seat is None:
             opened = [await self._server.listen(**each.arguments(config.folder)) for each in config.listen]
             self.data_address = opened[0]
-        context = AdminContext(
         counted = WarmUpTally()
+        context = AdminContext(
             config=config,
             router=self.router,
             health=fleet.health,
@@ -179,8 +179,8 @@ class Gateway:
             discovery=self._discoveries.errors,
             wire=self._server.counts,
             open_connections=lambda: len(server.connections),
-            end=self.on_end_asked,
             warm_ups=counted,
+            end=self.on_end_asked,
             memory=new_memory(loop.time),
         )
         self._watch = Watch(config, proxy, tally)
@@ -226,8 +226,6 @@ class Gateway:
         """Requests are told of while somebody watches them."""
         proxy.tail = None if decisions is None else Tail(decisions)
 
-    async def _become(self, config: Config) -> None:
-        assert self._take_over is not None
     def _started(self, replica: Replica) -> None:
         """A replica is up and may have been started anew: as another, and with nothing in its caches."""
         if self._models is not None:
@@ -244,10 +242,12 @@ class Gateway:
         self._warm_ups.configure(config)
         self._proxy.grammars = self._warm_ups if self._warm_ups.wanted else None
 
+    async def _become(self, config: Config) -> None:
+        assert self._take_over is not None
         self.router = await self._take_over.apply(self._fitted(config))
+        self._take_up(config)
         self.config = config
         if self._discoveries is not None:
-        self._take_up(config)
             self._discoveries.update(config)
         self.on_reloaded()
 
@@ -327,10 +327,10 @@ class Gateway:
             await self._shadows.close()
         if self._fleet is not None:
             await self._fleet.close()
-        if self._oversight is not None:
-            await self._oversight.close()
         if self._warm_ups is not None:
             await self._warm_ups.close()
+        if self._oversight is not None:
+            await self._oversight.close()
         if self._aborts is not None:
             await self._aborts.close()
 
