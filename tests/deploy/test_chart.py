@@ -1,6 +1,8 @@
 """The Helm chart, rendered by Helm's own engine: valid for Kubernetes, and its gateway.yaml for us."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from gateway.control.config import Config, parse_config
 REPOSITORY = Path(__file__).resolve().parents[2]
 CHART = REPOSITORY / "deploy" / "helm" / "steplane"
 OLDEST, NEWEST = "1.27", "1.33"
-CRDS = ("keda.sh/", "monitoring.coreos.com/")
+CRDS = ("keda.sh/", "monitoring.coreos.com/", "inference.networking.k8s.io/")
 
 MONITORED = {
     "monitoring": {
@@ -42,7 +44,15 @@ OTHERS: dict[str, Any] = {
     "rbac": {"create": False},
     "config": {"state": {"redis": {"url": "rediss://redis.example:6380/0", "prefix": "blue"}}, "workers": 4},
 }
-CASES = {"as it is": {}, "monitored": MONITORED, "with engines": ENGINES, "all else": OTHERS}
+ENVOY: dict[str, Any] = {
+    "gateway": {"enabled": False, "workers": 4},
+    "epp": {
+        "enabled": True,
+        "envoys": [{"podSelector": {"matchLabels": {"app": "envoy"}}}],
+        "inferencePool": {"create": True},
+    },
+}
+CASES = {"as it is": {}, "monitored": MONITORED, "with engines": ENGINES, "all else": OTHERS, "asked by envoy": ENVOY}
 
 Object = dict[str, Any]
 
@@ -60,7 +70,8 @@ def only(objects: list[Object], kind: str, name: str = "demo-steplane") -> Objec
 
 
 def configuration(objects: list[Object]) -> Config:
-    text = only(objects, "ConfigMap")["data"]["gateway.yaml"]
+    """Of the gateways, or of the endpoint pickers where there are only those."""
+    [text, *_] = [each["data"]["gateway.yaml"] for each in objects if "gateway.yaml" in each.get("data", {})]
     return parse_config(text, variables={"STEPLANE_FEED_TOKEN": "secret"})
 
 
@@ -99,6 +110,19 @@ def test_engines_are_found_by_the_labels_that_the_chart_gives_them() -> None:
         assert {"name": "http", "containerPort": discover.kubernetes.port} in container["ports"]
 
 
+@pytest.mark.parametrize("pool", ["interactive", "grammar"])
+def test_engines_are_started_as_the_launcher_wants_it(pool: str) -> None:
+    objects = render(ENGINES)
+    [container] = only(objects, "Deployment", f"demo-steplane-{pool}")["spec"]["template"]["spec"]["containers"]
+    command = [sys.executable, "-m", "gateway.cli", "replica", "launch", "--dry-run", *container["args"]]
+    done = subprocess.run(command, cwd=REPOSITORY, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "--host 0.0.0.0 --port 30000" in done.stdout
+    engine = ENGINES["pools"][pool]["engine"].get("engine", "sglang")
+    assert container["image"] == f"steplane-{engine}:latest"
+    assert (REPOSITORY / "deploy" / f"{engine}.Dockerfile").is_file()
+
+
 def test_existing_engines_in_another_namespace_may_be_watched() -> None:
     objects = render(ENGINES)
     discover = configuration(objects).pools["quarantine"].discover
@@ -109,6 +133,49 @@ def test_existing_engines_in_another_namespace_may_be_watched() -> None:
     assert roles == ["elsewhere", "llm"]
     for role in (each for each in objects if each["kind"] == "Role"):
         assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"list", "watch"}
+
+
+def test_an_endpoint_picker_is_what_envoy_and_an_inference_pool_ask() -> None:
+    objects = render(ENVOY | {"pools": ENGINES["pools"]})
+    assert [each["metadata"]["name"] for each in objects if each["kind"] == "Deployment"] == [
+        "demo-redis",
+        "demo-steplane-grammar",
+        "demo-steplane-interactive",
+        "demo-steplane-epp",
+    ]
+    [container] = only(objects, "Deployment", "demo-steplane-epp")["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["epp", "-c", "/etc/steplane/gateway.yaml"]
+    config = configuration(objects)
+    assert (str(config.epp.listen), config.workers) == ("0.0.0.0:9002", 1)
+    assert {"name": "grpc", "containerPort": config.epp.listen.port} in container["ports"]
+
+    pool = only(objects, "InferencePool")["spec"]
+    service = only(objects, "Service", pool["endpointPickerRef"]["name"])["spec"]
+    assert pool["endpointPickerRef"]["port"]["number"] in [port["port"] for port in service["ports"]]
+    engine = only(objects, "Deployment", "demo-steplane-grammar")["spec"]["template"]
+    assert pool["selector"]["matchLabels"].items() <= engine["metadata"]["labels"].items()
+    assert pool["targetPorts"][0]["number"] in [
+        port["containerPort"] for port in engine["spec"]["containers"][0]["ports"]
+    ]
+
+
+def test_envoy_reaches_engines_only_where_it_carries_requests() -> None:
+    def sources(values: dict[str, Any]) -> list[dict[str, Any]]:
+        policy = only(render(values), "NetworkPolicy", "demo-steplane-engines")["spec"]
+        return [peer for rule in policy["ingress"] for peer in rule["from"]]
+
+    [envoy] = ENVOY["epp"]["envoys"]
+    assert envoy in sources(ENVOY)
+    assert envoy not in sources({})
+
+
+def test_a_picker_with_a_certificate_shows_it() -> None:
+    objects = render(ENVOY | {"epp": ENVOY["epp"] | {"tlsSecret": "picker"}})
+    pod = only(objects, "Deployment", "demo-steplane-epp")["spec"]["template"]["spec"]
+    [mount] = [mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "tls"]
+    text = only(objects, "ConfigMap", "demo-steplane-epp")["data"]["gateway.yaml"]
+    assert yaml.safe_load(text)["epp"]["tls"]["certificate"].startswith(mount["mountPath"])
+    assert {"name": "tls", "secret": {"secretName": "picker"}} in pod["volumes"]
 
 
 def test_what_a_user_configures_goes_over_what_the_chart_makes() -> None:
@@ -173,11 +240,23 @@ def test_the_dashboard_is_that_of_the_repository() -> None:
         ({"gateway": {"workers": "many"}}, "workers"),
         ({"pools": {"interactive": {"autoscaling": {"kind": "magic"}}}}, "kind"),
         ({"pools": {"Not_A_Label": {}}}, "Not_A_Label"),
+        ({"pools": {"canary": {"engine": {"create": True}}}}, "canary.engine.profile"),
+        ({"epp": {"enabled": True}}, "epp.envoys"),
     ],
 )
 def test_values_that_cannot_be_are_refused(values: dict[str, Any], said: str) -> None:
     with pytest.raises(helm.HelmError, match=said):
         render(values)
+
+
+def test_a_package_of_the_chart_has_all_that_the_folder_has(tmp_path: Path) -> None:
+    """Alerts and the dashboard stand elsewhere in the repository, behind links."""
+    archive = helm.package(str(CHART), destination=str(tmp_path))
+    rendered = []
+    for path in (archive, str(CHART)):
+        with helm.Chart.load(path) as chart:
+            rendered.append(chart.render(MONITORED, name="demo", namespace="llm")["steplane/templates/monitoring.yaml"])
+    assert rendered[0] == rendered[1]
 
 
 def test_there_is_one_version() -> None:

@@ -2,17 +2,40 @@
 {{- if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 40 | trimSuffix "-" }}{{ else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 40 | trimSuffix "-" }}{{ end }}
 {{- end }}
 
+{{/* Of both: root, the chart's top; component, gateway or epp. */}}
 {{- define "steplane.selector" -}}
 app.kubernetes.io/name: steplane
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/component: gateway
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
 {{- define "steplane.labels" -}}
 {{ include "steplane.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
+{{- end }}
+
+{{/* Gateways and pickers alike. */}}
+{{- define "steplane.ownSelector" -}}
+app.kubernetes.io/name: steplane
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{/* Who may reach health, metrics and the API. */}}
+{{- define "steplane.adminIngress" -}}
+- ports: [{port: admin, protocol: TCP}]
+  from:
+    - podSelector: {}
+    - namespaceSelector:
+        matchLabels: {kubernetes.io/metadata.name: {{ .Values.networkPolicy.monitoringNamespace }}}
+    {{- with .Values.networkPolicy.admin }}{{ toYaml . | nindent 4 }}{{ end }}
+{{- end }}
+
+{{/* Engines that the chart starts, of whatever pool. */}}
+{{- define "steplane.engineSelector" -}}
+app.kubernetes.io/name: engine
+app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
 {{- define "steplane.serviceAccount" -}}
@@ -47,6 +70,15 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $_ := set $made "state" (dict "redis" (dict "url" (printf "redis://%s-redis:6379/0" .Release.Name) "prefix" (include "steplane.name" .))) }}
 {{- end }}
 {{- toYaml (mergeOverwrite $made (deepCopy .Values.config)) }}
+{{- end }}
+
+{{/* The same for endpoint pickers: one process each, and where Envoy asks. */}}
+{{- define "steplane.eppConfig" -}}
+{{- $epp := dict "listen" "0.0.0.0:9002" }}
+{{- if .Values.epp.tlsSecret }}
+{{- $_ := set $epp "tls" (dict "certificate" "/etc/steplane-tls/tls.crt" "key" "/etc/steplane-tls/tls.key") }}
+{{- end }}
+{{- toYaml (mergeOverwrite (include "steplane.config" . | fromYaml) (dict "workers" 1 "epp" $epp)) }}
 {{- end }}
 
 {{/* Booked step time of a pool as a share of all its replicas' budgets: PromQL. Each gateway books for itself, so they add up. */}}
