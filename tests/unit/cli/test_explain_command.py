@@ -161,3 +161,20 @@ def test_headers_and_a_tenant_can_be_given_and_what_is_changed_is_said(steplane:
     assert "not gold: headers.x-tier is silver, not gold; tenant is , not acme" in other.stdout
     assert wrong.code == 1
     assert "expected a name and a value, as in --header 'x-tier: gold'" in wrong.stderr
+
+
+def test_pools_that_the_tenant_may_not_use_are_passed_over(steplane: Steplane, tmp_path: Path) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text(
+        "default_pool: a\npools: {a: {replicas: [http://h:1]}, b: {replicas: [http://h:2]}}\n"
+        "tenants: {named: {acme: {pools: [b]}, blue: {pools: [a]}}}\n"
+        "rules: [{name: all, pool: a, fallbacks: [b]}, {name: other, pool: b}]\n"
+    )
+
+    said = {
+        name: steplane("explain", "-", "-c", path, "--tenant", name, stdin=b"{}").stdout for name in ("acme", "blue")
+    }
+
+    assert "pool b, rule all" in said["acme"]
+    assert "tenant 'acme' may not use pool 'a'" in said["acme"]
+    assert "pool a, rule all" in said["blue"]
