@@ -14,7 +14,7 @@ FAST_PYTHON ?= $(shell for each in /usr/bin/python3.11 /usr/local/bin/python3.11
     $$each -c 'import ensurepip, venv' 2>/dev/null && echo $$each && exit; done; echo $(PYTHON))
 SOURCES := $(shell find gateway replica loadtest config -type f -not -name '*.pyc') pyproject.toml
 
-.PHONY: run test test-faults lint format test-engines test-envoy test-browser test-compiled bench-wire bench-streams soak-wire fuzz-wire bench-hookcost bench-breaker bench-routing soak-breaker bench-reload bench bench-engines bench-recorder test-deploy docs docs-reference sizing wheel clean
+.PHONY: run test test-faults lint format test-engines test-envoy test-browser test-compiled bench-wire bench-streams soak-wire fuzz-wire bench-hookcost bench-breaker bench-routing soak-breaker bench-reload bench bench-engines bench-recorder bench-dashboard test-deploy docs docs-reference sizing wheel clean
 
 run: $(VENV)/.run-ready
 	@exec $(BIN)/steplane up
@@ -53,12 +53,13 @@ test-deploy: $(VENV)/.deploy-ready
 	$(BIN)/python -m pytest tests/deploy
 
 # The documentation as a site, in .build/site; every link and file in it must be there.
-docs: $(VENV)/.deploy-ready
+docs: $(VENV)/.docs-ready
 	$(BIN)/mkdocs build --strict --quiet --site-dir .build/site
 
-# docs/reference.md from the models of the configuration.
+# docs/reference.md from the models of the configuration, docs/api.md from the OpenAPI document and the metrics.
 docs-reference: $(VENV)/.dev-ready
 	$(BIN)/python -m tests.unit.docs.reference
+	$(BIN)/python -m tests.unit.docs.api
 
 # Three gateways, Redis and twelve simulators as processes: the figures of docs/sizing.md.
 sizing: $(VENV)/.dev-ready
@@ -167,6 +168,10 @@ $(VENV)/.dev-ready: $(VENV)/.run-ready pyproject.toml
 
 $(VENV)/.browser-ready: $(VENV)/.dev-ready
 	$(BIN)/python -m pip install --quiet --group browser
+	@touch $@
+
+$(VENV)/.docs-ready: $(VENV)/.dev-ready
+	$(BIN)/python -m pip install --quiet --group docs
 	@touch $@
 
 $(VENV)/.deploy-ready: $(VENV)/.dev-ready

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.control.admin import REGISTRY, create_admin_app
-from tests.unit.control.admins import running_admin
+from tests.unit.docs.api import labels_by_sample
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 DASHBOARD = REPOSITORY / "deploy/grafana/steplane.json"
@@ -48,19 +47,7 @@ def grouped(expression: str) -> set[str]:
 @pytest.fixture
 async def known() -> dict[str, set[str]]:
     """The labels of each sample, by its name."""
-    labels: dict[str, set[str]] = {"up": set()}
-    async with running_admin() as admin:
-        for metric in create_admin_app(admin.context)[REGISTRY].collect():
-            names = set(getattr(metric, "_labelnames", ())) | {key for each in metric.samples for key in each.labels}
-            match metric.type:
-                case "counter":
-                    labels[f"{metric.name}_total"] = names
-                case "histogram":
-                    labels[f"{metric.name}_bucket"] = names | {"le"}
-                    labels |= {f"{metric.name}_sum": names - {"le"}, f"{metric.name}_count": names - {"le"}}
-                case _:
-                    labels[metric.name] = names
-    return labels
+    return {"up": set()} | await labels_by_sample()
 
 
 def check(expression: str, known: dict[str, set[str]]) -> set[str]:
@@ -129,8 +116,7 @@ async def test_every_alert_asks_for_what_there_is(known: dict[str, set[str]]) ->
 async def test_the_page_of_metrics_names_what_there_is(known: dict[str, set[str]]) -> None:
     named = set(re.findall(r"`(steplane_\w*[a-z])`", (REPOSITORY / "docs/metrics.md").read_text()))
     families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in known}
-    # A supervisor's own, and names that stand for several.
-    assert named - families - {"steplane_worker_restarts_total"} == set()
+    assert named - families == set()
 
 
 def test_every_alert_says_how_bad_it_is_and_what_to_do() -> None:

@@ -1,4 +1,4 @@
-"""The pages, and what stands in them: blocks of code with their language, and commands of ours."""
+"""The pages, and what stands in them: blocks of code with their language, and commands."""
 
 import re
 import shlex
@@ -14,7 +14,10 @@ _FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>[\w+-]*) *(?P<about>[^\n]*)\n(?P<code>.*?)^(?P=indent)```", re.S | re.M
 )
 _INDENTED = re.compile(r"^ {4,}(?:\$ )?(steplane .*)$")
+_SPAN = re.compile(r"`([^`\n]+)`")
+_ASSIGNMENT = re.compile(r"[A-Z_]+=.*")
 _SHELLS = frozenset(("console", "bash", "sh", "shell"))
+_TO_FILES = frozenset((">", "2>", "<"))
 _ENDS = frozenset(("|", ">", "2>", "&&", "||", ";", "&", "<"))
 
 
@@ -34,14 +37,15 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A call of `steplane` as a page shows it."""
+    """A call of a program as a page shows it: its name, without what runs it for somebody else, and its arguments."""
 
     page: Path
     line: int
+    program: str
     words: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.page.name}:{self.line}:{' '.join(self.words)[:60]}"
+        return f"{self.page.name}:{self.line}:{' '.join((self.program, *self.words))[:60]}"
 
 
 def blocks() -> Iterator[Block]:
@@ -60,44 +64,64 @@ def blocks() -> Iterator[Block]:
 
 
 def commands() -> Iterator[Command]:
-    """All calls of `steplane` in blocks of a shell, and in lines that are set in as code."""
+    """All calls of programs in blocks of a shell, those of ours in lines that are set in as code."""
     for block in blocks():
-        if block.language in _SHELLS:
-            for number, line in _lines(block.code):
-                said = line.removeprefix("$ ") if block.language == "console" else line
-                if block.language != "console" or line.startswith("$ "):
-                    yield from _ours(block.page, block.line + number, said)
-    for page in PAGES:
-        for number, line in enumerate(
-            _FENCE.sub(lambda found: "\n" * found[0].count("\n"), page.read_text()).split("\n"), 1
-        ):
-            found = _INDENTED.match(line)
-            if found is not None:
-                yield from _ours(page, number, found[1])
+        for number, line in shell_lines(block):
+            yield from _calls(block.page, number, line)
+    for page, number, line in _prose():
+        found = _INDENTED.match(line)
+        if found is not None:
+            yield from _calls(page, number, found[1])
 
 
-def _lines(code: str) -> Iterator[tuple[int, str]]:
-    """Lines, those that end in a backslash joined with the next."""
+def spans() -> Iterator[tuple[Path, int, str]]:
+    """All code within sentences and tables, with page and line."""
+    for page, number, line in _prose():
+        for found in _SPAN.finditer(line):
+            yield page, number, found[1].replace("\\|", "|")
+
+
+def spoken(programs: frozenset[str]) -> Iterator[Command]:
+    """Calls of these programs within sentences and tables: a name with at least one argument."""
+    for page, number, text in spans():
+        if text.partition(" ")[0] in programs and " " in text and "…" not in text:
+            yield from _calls(page, number, text)
+
+
+def shell_lines(block: Block) -> Iterator[tuple[int, str]]:
+    """What is typed in a block of a shell, with its line on the page; what ends in a backslash with the line below."""
+    if block.language not in _SHELLS:
+        return
     waiting, began = "", 0
-    for number, line in enumerate(code.split("\n"), 1):
+    for number, line in enumerate(block.code.split("\n"), 1):
         waiting, began = (waiting + line.lstrip(), began) if waiting else (line, number)
         if waiting.endswith("\\"):
             waiting = waiting[:-1]
             continue
-        yield began, waiting
+        if block.language != "console":
+            yield block.line + began, waiting
+        elif waiting.startswith("$ "):
+            yield block.line + began, waiting.removeprefix("$ ")
         waiting = ""
 
 
-def _ours(page: Path, line: int, said: str) -> Iterator[Command]:
-    if "steplane" not in said:
-        return
+def _prose() -> Iterator[tuple[Path, int, str]]:
+    """All lines that stand in no fenced block."""
+    for page in PAGES:
+        text = _FENCE.sub(lambda found: "\n" * found[0].count("\n"), page.read_text())
+        for number, line in enumerate(text.split("\n"), 1):
+            yield page, number, line
+
+
+def _calls(page: Path, line: int, said: str) -> Iterator[Command]:
     words = shlex.split(said.replace(";", " ; "), comments=True)
     at = 0
     while at < len(words):
         end = next((index for index in range(at, len(words)) if words[index] in _ENDS), len(words))
         call = words[at:end]
-        while call and (re.fullmatch(r"[A-Z_]+=.*", call[0]) or call[0] in ("sudo", "exec")):
+        while call and (_ASSIGNMENT.fullmatch(call[0]) or call[0] in ("sudo", "exec")):
             call = call[1:]
-        if call and call[0].rpartition("/")[2] == "steplane" and "…" not in call:
-            yield Command(page, line, tuple(call[1:]))
+        # What follows a redirection is a file.
+        if call and "…" not in call and (at == 0 or words[at - 1] not in _TO_FILES):
+            yield Command(page, line, call[0].rpartition("/")[2], tuple(call[1:]))
         at = end + 1

@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from gateway.control.config import Config
 from gateway.control.part import Part
 from gateway.control.schema import config_schema, field_texts
+from tests.unit.docs.markdown import KINDS, cell, escaped
 
 FILE = Path(__file__).resolve().parents[3] / "docs" / "reference.md"
 
@@ -70,7 +71,7 @@ def text() -> str:
         properties = models.get(section.model.__name__, {}).get("properties", {})
         for name, field in section.model.model_fields.items():
             kind = _kind(properties.get(name, {}), field)
-            lines.append(f"| `{name}` | {kind} | {_default(field)} | {_cell(texts.get(name, ''))} |")
+            lines.append(f"| `{name}` | {kind} | {_default(field)} | {cell(texts.get(name, ''))} |")
         lines.append("")
     return "\n".join(lines)
 
@@ -99,7 +100,7 @@ def _about(model: type[BaseModel]) -> str:
     """The paragraphs of a docstring that come before its keys."""
     paragraphs = inspect.cleandoc(model.__doc__ or "").split("\n\n")
     plain = [each for each in paragraphs if not re.match(r"^\w+(, \w+)*: ", each)]
-    return _escaped(" ".join(" ".join(plain).split()))
+    return escaped(" ".join(" ".join(plain).split()))
 
 
 def _kind(schema: dict[str, Any], field: FieldInfo) -> str:
@@ -122,9 +123,7 @@ def _words(schema: dict[str, Any]) -> Iterator[str]:
     elif schema.get("type") == "array":
         yield "list of " + (" or ".join(dict.fromkeys(_words(schema.get("items", {})))) or "anything")
     elif isinstance(kind := schema.get("type"), str):
-        yield {"object": "mapping", "string": "text", "integer": "whole number", "boolean": "true or false"}.get(
-            kind, kind
-        )
+        yield KINDS.get(kind, kind)
     elif isinstance(kind, list):
         yield "text"
 
@@ -142,16 +141,8 @@ def _default(field: FieldInfo) -> str:
             f"`{json.dumps(value) if isinstance(value, bool) else f'{value:g}' if isinstance(value, float) else value}`"
         )
     return (
-        f"`{_cell(str(value))}`" if not isinstance(value, list) or not isinstance(value[0], BaseModel) else "see below"
+        f"`{cell(str(value))}`" if not isinstance(value, list) or not isinstance(value[0], BaseModel) else "see below"
     )
-
-
-def _cell(words: str) -> str:
-    return _escaped(words).replace("\n", " ")
-
-
-def _escaped(words: str) -> str:
-    return words.replace("|", "\\|").replace("<", "&lt;")
 
 
 if __name__ == "__main__":

@@ -13,11 +13,12 @@ from gateway.cli.commands import app
 from gateway.control.config import Config, load_config
 from gateway.control.document import parse_document
 from gateway.control.problem import ConfigError
-from tests.unit.docs.pages import PAGES, REPOSITORY, Block, Command, blocks, commands
+from tests.unit.docs.pages import PAGES, REPOSITORY, Block, Command, blocks, commands, spoken
 
 # Blocks with a title are what it says; tests/deploy/test_docs.py gives those to whom they are for.
 YAML = [block for block in blocks() if block.language in ("yaml", "yml") and not block.title]
-COMMANDS = list(commands())
+COMMANDS = [each for each in commands() if each.program == "steplane"]
+SPOKEN = [each for each in spoken(frozenset({"steplane"})) if each.program == "steplane"]
 LINKS = [
     (page, link)
     for page in PAGES
@@ -93,7 +94,7 @@ def test_every_yaml_is_a_configuration(block: Block, tmp_path: Path) -> None:
         assert not wrong, "\n".join(map(str, wrong))
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=str)
+@pytest.mark.parametrize("command", [*COMMANDS, *SPOKEN], ids=str)
 def test_every_command_is_one(command: Command) -> None:
     found: Any = typer.main.get_command(app)
     # What stands before a command is done as soon as it is read: completion would be installed here.
@@ -111,6 +112,9 @@ def test_every_command_is_one(command: Command) -> None:
     except typer.Exit:
         return
     except Exception as error:
+        # A sentence may name a command without all that it needs. (Typer has that class to itself.)
+        if type(error).__name__ == "MissingParameter" and command in SPOKEN:
+            return
         pytest.fail(f"{command}: {getattr(error, 'message', error)!s}")
 
 
