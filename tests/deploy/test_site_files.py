@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import compose_spec
 import pytest
 import yaml
 
@@ -40,7 +41,7 @@ def takes(*command: str | Path, **variables: str) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", ["Dockerfile", "sglang.Dockerfile"])
+@pytest.mark.parametrize("name", ["Dockerfile", "sglang.Dockerfile", "vllm.Dockerfile"])
 def test_hadolint_takes_the_dockerfile(name: str) -> None:
     takes(program("hadolint"), DEPLOY / name)
 
@@ -71,6 +72,29 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
 def compose() -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     return found
+
+
+def with_the_engine() -> str:
+    """compose.yaml as somebody has it who takes away the marks of comments before the real engine."""
+    text = (DEPLOY / "compose.yaml").read_text()
+    return re.sub(r"^  # (?=(?: {2})*[A-Za-z_]+:)", "  ", text, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("text", [(DEPLOY / "compose.yaml").read_text(), with_the_engine()], ids=["as it is", "engine"])
+def test_compose_takes_its_file(text: str) -> None:
+    """By the specification: an unknown key, a service, network or volume that is not there, would be refused."""
+    site = compose_spec.PyOptions(apply_merge=True).from_yaml(text)
+    site.validate()
+    assert ("sglang" in site.service_names()) == ("\n  sglang:" in text)
+
+
+def test_promtool_takes_what_prometheus_reads(tmp_path: Path) -> None:
+    promtool = program("promtool")
+    shutil.copytree(DEPLOY / "alerts", tmp_path / "alerts")
+    config = (DEPLOY / "prometheus" / "prometheus.yml").read_text()
+    (tmp_path / "prometheus.yml").write_text(config.replace("/etc/prometheus/alerts", str(tmp_path / "alerts")))
+    said = takes(promtool, "check", "config", tmp_path / "prometheus.yml")
+    assert "rules found" in said
 
 
 def test_every_file_that_compose_mounts_is_there() -> None:
