@@ -11,9 +11,10 @@ from replica.simulator.grammar import GrammarSpec
 from replica.simulator.http import bodies, tools
 from replica.simulator.http.bodies import ChatBody
 from replica.simulator.http.conversation import prompt_text
-from replica.simulator.http.errors import RequestError, is_error, json_response
+from replica.simulator.http.errors import RequestError
 from replica.simulator.http.sse import event, send_stream
-from replica.simulator.http.usage import metadata, usage, usage_object
+from replica.simulator.http.usage import usage, usage_object
+from replica.simulator.http.whole import completion, whole
 from replica.simulator.sequence import LogprobsWanted, Scored, TokenLogprobs
 from replica.simulator.vocabulary import Vocabulary
 
@@ -72,21 +73,9 @@ def _single_rid(rid: str | list[str] | None) -> str | None:
 
 
 async def _complete(body: ChatBody, reply: Reply, vocabulary: Vocabulary) -> web.Response:
-    choices = await reply.complete()
-    for choice in choices:
-        if choice.finish is not None and is_error(choice.finish):
-            raise RequestError.of_abort(choice.finish)
-    return json_response(
-        {
-            "id": choices[0].rid,
-            "object": "chat.completion",
-            "created": int(time.time()),
-            "model": body.model,
-            "choices": [_choice_object(body, choice, vocabulary) for choice in choices],
-            "usage": usage(choices, body.n),
-            "metadata": metadata(choices[0]),
-        }
-    )
+    choices = await whole(reply)
+    objects = [_choice_object(body, choice, vocabulary) for choice in choices]
+    return completion("chat.completion", body.model, choices, objects, body.n)
 
 
 def _choice_object(body: ChatBody, choice: Choice, vocabulary: Vocabulary) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from aiohttp import web
 from replica.simulator.frontend import Ask, Choice, Delta, FrontEnd, Reply
 from replica.simulator.http import bodies
 from replica.simulator.http.bodies import CompletionBody
-from replica.simulator.http.errors import RequestError, is_error, json_response
+from replica.simulator.http.errors import RequestError
 from replica.simulator.http.sse import event, send_stream
-from replica.simulator.http.usage import metadata, usage, usage_object
+from replica.simulator.http.usage import usage, usage_object
+from replica.simulator.http.whole import completion, whole
 from replica.simulator.sequence import LogprobsWanted, Scored, TokenLogprobs
 
 
@@ -64,21 +65,9 @@ async def _tokens(prompt: str | list[int], frontend: FrontEnd) -> list[int]:
 
 
 async def _complete(body: CompletionBody, reply: Reply, prompts: list[str]) -> web.Response:
-    choices = await reply.complete()
-    for choice in choices:
-        if choice.finish is not None and is_error(choice.finish):
-            raise RequestError.of_abort(choice.finish)
-    return json_response(
-        {
-            "id": choices[0].rid,
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": body.model,
-            "choices": [_choice_object(body, choice, prompts[choice.index // body.n]) for choice in choices],
-            "usage": usage(choices, body.n),
-            "metadata": metadata(choices[0]),
-        }
-    )
+    choices = await whole(reply)
+    objects = [_choice_object(body, choice, prompts[choice.index // body.n]) for choice in choices]
+    return completion("text_completion", body.model, choices, objects, body.n)
 
 
 def _choice_object(body: CompletionBody, choice: Choice, echo: str) -> dict[str, Any]:

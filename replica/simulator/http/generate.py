@@ -10,9 +10,10 @@ from aiohttp import web
 from replica.simulator.frontend import Ask, Choice, Delta, FrontEnd, Reply
 from replica.simulator.http import bodies
 from replica.simulator.http.bodies import GenerateBody, GenerateParams
-from replica.simulator.http.errors import RequestError, is_error, json_response
+from replica.simulator.http.errors import RequestError, json_response
 from replica.simulator.http.sse import event, send_stream
 from replica.simulator.http.usage import weight_versions
+from replica.simulator.http.whole import whole
 from replica.simulator.sequence import LogprobsWanted, Scored
 
 T = TypeVar("T")
@@ -30,11 +31,7 @@ async def generate(request: web.Request, frontend: FrontEnd) -> web.StreamRespon
     try:
         if body.stream:
             return await _stream(request, reply, batched=batched)
-        choices = await reply.complete()
-        for choice in choices:
-            if choice.finish is not None and is_error(choice.finish):
-                raise RequestError.of_abort(choice.finish)
-        results = [_result(choice) for choice in choices]
+        results = [_result(choice) for choice in await whole(reply)]
         return json_response(results if batched else results[0])
     finally:
         reply.close()

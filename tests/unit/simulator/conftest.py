@@ -87,9 +87,6 @@ class Rig:
     def finish_of(self, sequence: Sequence) -> Any:
         return next((o.finish for o in self.outputs_of(sequence) if o.finish is not None), None)
 
-    def text_of(self, sequence: Sequence) -> str:
-        return self.vocabulary.decode(sequence.output, skip_special=True)
-
     def _ship(self, outputs: list[Output]) -> None:
         with self._changed:
             self.steps.append(outputs)
