@@ -8,7 +8,7 @@ from pathlib import Path
 
 import aiohttp
 
-from tests.integration.state.harness import free_port
+from tests.clients.processes import free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0

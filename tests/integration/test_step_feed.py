@@ -17,6 +17,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.clients.processes import free_port
+
 # An engine without a model: steps of 2 ms. It prints a line for every verdict and, when its stdin closes, its figures.
 ENGINE = """
 import os, resource, select, sys, threading, time
@@ -50,12 +52,6 @@ while not closing.is_set():
 print("steps", recorder.steps, flush=True)
 attachment.close()
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_until(true: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:

@@ -16,10 +16,10 @@ import pytest
 from gateway.breaker.record import Kind, State
 from gateway.breaker.trip import Cause
 from gateway.feed.sources import Source
-from tests.clients.processes import answers, running
-from tests.clients.processes import free_port as free
+from loadtest.breaker.site import port_below_a_free_one
+from tests.clients.processes import answers, free_port, running
 from tests.integration.loop.harness import Replica, Stage, gateway, pool_of
-from tests.integration.test_feed_senses import BOMB, SCHEMA, end, free_port, launched
+from tests.integration.test_feed_senses import BOMB, SCHEMA, end, launched
 from tests.integration.wire.harness import Message, read_chunks, until
 
 pytest.importorskip("llguidance", reason="the simulator's extra is not installed")
@@ -51,7 +51,7 @@ def ports() -> Iterator[dict[str, int]]:
     processes, ports = [], {}
     try:
         for name in ("interactive", "quarantine"):
-            ports[name] = free_port()
+            ports[name] = port_below_a_free_one()
             processes.append(launched(ports[name], "--model-name", "m"))
             body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4, "ignore_eos": True}
             url = f"http://127.0.0.1:{ports[name]}/v1/chat/completions"
@@ -149,7 +149,7 @@ async def test_after_its_time_probes_bring_back_what_does_not_cost_too_much_any_
 async def test_a_gateway_that_is_told_to_end_serves_those_that_wait_first(
     ports: dict[str, int], tmp_path: Path
 ) -> None:
-    port, admin = free(), free()
+    port, admin = free_port(), free_port()
     url = f"http://127.0.0.1:{port}"
     config = {
         "listen": f"127.0.0.1:{port}",

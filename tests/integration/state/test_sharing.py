@@ -4,7 +4,8 @@ import asyncio
 from pathlib import Path
 
 from tests.integration.state.conftest import Join
-from tests.integration.state.harness import RedisServer, until
+from tests.integration.state.harness import RedisServer
+from tests.waiting import until
 
 
 async def test_a_forced_value_is_shown_at_once_and_known_to_the_other_gateway(place: str | Path, join: Join) -> None:

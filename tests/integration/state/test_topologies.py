@@ -10,8 +10,10 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.clients.processes import free_port
 from tests.integration.state.conftest import Join
-from tests.integration.state.harness import RedisServer, first_lease, free_port, until
+from tests.integration.state.harness import RedisServer, first_lease
+from tests.waiting import until
 
 
 async def test_a_socket_on_this_machine(tmp_path: Path, join: Join) -> None:
@@ -70,7 +72,7 @@ async def test_a_server_that_sentinels_replace(tmp_path: Path, join: Join) -> No
         await until(lambda: replica.call("HLEN", "{steplane:signature}:records") == 2, "replicated")
         primary.kill()
         here.force("t", b"open")
-        await until(lambda: there.value("t") == b"open", "heard there through the other server", timeout_s=40)
+        await until(lambda: there.value("t") == b"open", "heard there through the other server", within_s=40)
         assert replica.call("ROLE")[0] == b"master"
         assert replica.call("HLEN", "{steplane:signature}:records") == 3
 
