@@ -3,19 +3,16 @@
 Works on a configuration whose shape is right already; returns findings, decides nothing.
 """
 
-import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from gateway.control.budgetchecks import futile_budgets
 from gateway.control.document import Document, Location
 from gateway.control.problem import Problem, in_order, shown
 from gateway.control.rulechecks import check_rules, unreachable_rules
 
 if TYPE_CHECKING:
     from gateway.control.config import Config
-
-_LOWER_BOUND = re.compile(r"(?:>=?\s*|={0,2}\s*)([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)(?:\.\..*)?")
 
 _SPILLS = {"when_unavailable": "let the last pool reject", "when_full": "let the last pool wait"}
 """Keys of a pool that may lead to another, and what ends a way that leads back."""
@@ -26,7 +23,7 @@ def cross_check(config: "Config", document: Document) -> tuple[list[Problem], li
     errors = [*_pool_names(config, document), *_spill_cycles(config, document), *_listeners(config, document)]
     errors += [*_replicas(config, document), *check_rules(config, document), *_quarantine_stays(config, document)]
     warnings = [*unreachable_rules(config, document), *_unused_pools(config, document)]
-    warnings += [*_empty_pools(config, document), *_futile_budgets(config, document), *_never_full(config, document)]
+    warnings += [*_empty_pools(config, document), *futile_budgets(config, document), *_never_full(config, document)]
     return in_order(errors), in_order(warnings)
 
 
@@ -145,30 +142,3 @@ def _empty_pools(config: "Config", document: Document) -> Iterator[Problem]:
         found = "only what discover finds: nothing at first"
         where = ("pools", config.default_pool, "discover")
         yield document.problem(where, "a default pool that can serve at once", found, hint)
-
-
-def _futile_budgets(config: "Config", document: Document) -> Iterator[Problem]:
-    """Budgets that what is sent to their pool can't keep, and limits that a budget makes pointless."""
-    for name, pool in config.pools.items():
-        budget_us, hard_us = pool.step_budget_us, pool.hard_limit_us
-        if budget_us is not None and hard_us is not None and hard_us <= budget_us:
-            expected = f"more than step_budget_us, which is {budget_us:g}"
-            yield document.problem(("pools", name, "hard_limit_us"), expected, shown(hard_us))
-    for at, rule in enumerate(config.rules):
-        target = config.pools.get(rule.pool or "")
-        if target is None or target.step_budget_us is None or isinstance(rule.when, str):
-            continue
-        for key in ("step_us", "observed_step_us"):
-            least_us = _least(rule.when.get(key))
-            if least_us >= target.step_budget_us:
-                expected = f"less than the step_budget_us of pool {rule.pool}, {target.step_budget_us:g}"
-                found = f"{shown(rule.when[key])}: no replica can hold two of these requests at once"
-                yield document.problem(("rules", at, "when", key), expected, found)
-
-
-def _least(wanted: object) -> float:
-    """The lower bound of a condition on a number; -inf where there is none, or the condition is no such."""
-    if isinstance(wanted, bool) or not isinstance(wanted, int | float | str):
-        return -math.inf
-    found = _LOWER_BOUND.fullmatch(str(wanted).strip())
-    return float(found[1]) if found is not None else -math.inf

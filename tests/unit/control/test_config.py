@@ -473,6 +473,24 @@ def test_a_checked_configuration_can_not_be_changed() -> None:
             "3:38: rules[0].when.step_us: expected less than the step_budget_us of pool a, 100, "
             "found '>100': no replica can hold two of these requests at once",
         ),
+        (
+            "pools: {a: {replicas: [http://h:1]}, b: {replicas: [http://h:2], step_budget_us: 100}}\n"
+            "rules: [{name: dear, when: {observed_step_us: 100..200}, pool: a, fallbacks: [b]}]",
+            "3:47: rules[0].when.observed_step_us: expected less than the step_budget_us of pool b, 100, "
+            "found '100..200': no replica can hold two of these requests at once",
+        ),
+        (
+            "pools: {a: {replicas: [http://h:1], step_budget_us: 100}}\n"
+            "rules: [{name: dear, when: {cel: 'stream && step_us > 1e3'}, pool: a}]",
+            "3:34: rules[0].when.cel: expected less than the step_budget_us of pool a, 100, "
+            "found 'stream && step_us > 1e3': no replica can hold two of these requests at once",
+        ),
+        (
+            "pools: {a: {replicas: [http://h:1]}, b: {replicas: [http://h:2], step_budget_us: 100}}\n"
+            "rules: [{name: dear, when: 'step_us >= 100.0', cheapest_backend: [a, b]}]",
+            "3:28: rules[0].when: expected less than the step_budget_us of pool b, 100, "
+            "found 'step_us >= 100.0': no replica can hold two of these requests at once",
+        ),
     ],
 )
 def test_pools_that_are_empty_and_budgets_that_nothing_keeps_are_warned_of(text: str, said: str) -> None:
