@@ -114,6 +114,10 @@ bench: $(VENV)/.dev-ready
 bench-engines: $(VENV)/.dev-ready
 	$(BIN)/python -m tests.engines.headline $(ARGS)
 
+# What people who look at the dashboard cost the gateway: its CPU with no tab open, with one, and with twenty.
+bench-dashboard: $(VENV)/.dev-ready
+	$(BIN)/python -m loadtest.bench_dashboard $(ARGS)
+
 # What recording each step costs the engine.
 bench-recorder: $(VENV)/.dev-ready
 	$(BIN)/python -m loadtest.bench_recorder

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from aiohttp import web
 
@@ -36,6 +37,7 @@ from gateway.routing.replica import Replica
 from gateway.routing.router import Router
 from gateway.seat import Seat
 from gateway.shadows import Shadows
+from gateway.sitters import Sitters
 from gateway.tail import Tail
 from gateway.takeover import TakeOver
 from gateway.tenantgate import TenantGate
@@ -73,6 +75,8 @@ class Gateway:
         self.data_address = ("", 0)
         self.admin_address = ("", 0)
         self._server: Server | None = None
+        self._listeners: dict[int, dict[str, Any]] = {}
+        """How to listen as each listener of the configuration. Kept: files of a certificate may be unfit later on."""
         self._proxy: Proxy | None = None
         self._fleet: Fleet | None = None
         self._reports: EngineReports | None = None
@@ -204,6 +208,7 @@ class Gateway:
         fleet.health.started = self._started
         oversight.ended = fleet.engine_ended
         memory = context.memory
+        memory.portraits.want = Sitters(proxy, memory.portraits, loop.time).want
         proxy.sightings, oversight.named = memory.portraits, memory.namings.add
         memory.decisions.on_watched = lambda watched: self._tail(proxy, memory.decisions if watched else None)
         app = create_admin_app(context, guarded=self._seat is None)
@@ -269,7 +274,9 @@ class Gateway:
     async def accept(self, listener: int, sock: socket.socket) -> None:
         """Take clients from a socket, which is then ours, as the configuration's listener of that number does."""
         assert self._server is not None
-        await self._server.listen(**self.config.listen[listener].arguments(self.config.folder) | {"sock": sock})
+        if listener not in self._listeners:
+            self._listeners[listener] = self.config.listen[listener].arguments(self.config.folder)
+        await self._server.listen(**self._listeners[listener] | {"sock": sock})
 
     def leave_to_others(self, sock: socket.socket) -> None:
         """Take no more clients from a socket that was given to `accept`."""

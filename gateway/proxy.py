@@ -219,6 +219,24 @@ class Proxy:
         elif self._hedges is not None:
             self._hedges.retire()
 
+    def look_at(self, look: Callable[[Classification, str, bytes], None] | None) -> None:
+        """Have `look` see each request for generation, its path and its body as it comes; None: nobody.
+
+        Until the next reload.
+        """
+        begin = self._classifier.begin
+        if look is None:
+            self._begin = begin
+            return
+
+        def looked_at(path: str, body: bytes) -> Classification | Turns:
+            found = begin(path, body)
+            if isinstance(found, Classification):
+                look(found, path, body)
+            return found
+
+        self._begin = looked_at
+
     def close(self) -> None:
         """Nothing is to happen any more."""
         self._alarms.close()
@@ -288,6 +306,8 @@ class Proxy:
         attempt = call.attempt
         assert attempt is not None
         outcome = outcome_of_response(status, message)
+        if status >= 500:
+            self._tally.note_error(attempt.link.replica.name, "answered", f"answered {status}")
         self.end_attempt(call, attempt, outcome)
         if outcome is Outcome.over_budget:
             self.stop_hedge(call)
@@ -357,7 +377,8 @@ class Proxy:
         if decision is not None:
             first = exchange.first_byte_at
             ttft_s = first - exchange.started_at if first else -1.0
-            self._tally.finished(decision, exchange.status, exchange.client_left, ttft_s)
+            replica = None if attempt is None else attempt.link.replica
+            self._tally.finished(decision, exchange.status, exchange.client_left, ttft_s, replica)
         if self.witnesses:
             now_s = exchange.client.clock.at
             for witness in self.witnesses:
@@ -652,7 +673,7 @@ class Proxy:
             if failure.kind not in _NOT_THE_UPSTREAMS:
                 outcome = outcome_of_failure(failure.kind.value)
                 self.abort(attempt)
-                self._tally.upstream_error(replica.pool, replica.name, failure.kind)
+                self._tally.upstream_error(replica.pool, replica.name, failure.kind, failure.detail)
                 log.warning("response_broken", replica=replica.name, detail=failure.detail)
         elif exchange.client_left:
             outcome = Outcome.unknown
@@ -717,7 +738,7 @@ class Proxy:
     def note_failure(self, attempt: Attempt, failure: Failure) -> None:
         """An attempt has failed on the wire: say so to all whom it concerns."""
         replica = attempt.link.replica
-        self._tally.upstream_error(replica.pool, replica.name, failure.kind)
+        self._tally.upstream_error(replica.pool, replica.name, failure.kind, failure.detail)
         log.warning("attempt_failed", replica=replica.name, kind=failure.kind.value, detail=failure.detail)
         if failure.kind in _LEFT_RUNNING:
             self.abort(attempt)

@@ -83,7 +83,7 @@ class Reloading:
                 log.exception("config_reload_broken")
                 done = replace(asked, error=f"{type(error).__name__}: {error}")
             done = replace(done, took_s=time.perf_counter() - began)
-            self.reloads.count(done)
+            self.reloads.count(done, check=check)
             self._tell(done)
             self.start()
             return done

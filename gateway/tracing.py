@@ -1,6 +1,6 @@
 """Requests as traces: W3C context in and out, and spans from the times that were taken on the way.
 
-    POST /v1/chat/completions      server, from the request's head to the end of its answer
+    POST /v1/chat/completions      server, from the request's head to the end of its answer; of other paths by the method
       parse                        reading the body and finding out what it costs
       decide                       rules, breakers, tenants
       queue                        waiting for room, if it did
@@ -39,6 +39,7 @@ _LONGEST: Final = 200
 _WAITED_S: Final = 0.0005
 """What comes between a decision and its sending where nothing is waited for takes less."""
 _HARMLESS: Final = frozenset((Outcome.ok, Outcome.client_fault, Outcome.unknown))
+_JSON: Final = frozenset((Grammar.json_object, Grammar.json_schema))
 
 
 class Tracing:
@@ -140,27 +141,31 @@ class _Spans:
         sent_s = trace.legs[0].began_s if trace.legs else now_s
         if sent_s - decided_s > _WAITED_S:
             self._add("queue", decided_s, sent_s, {})
-        for leg in trace.legs:
-            self._leg(leg, leg.attempt is attempt, exchange, call, now_s)
+        for number, leg in enumerate(trace.legs):
+            self._leg(leg, number, leg.attempt is attempt, exchange, call, now_s)
         outcome = outcome_of(exchange, call, attempt)
         parent = trace.parent
+        failure = outcome if exchange.status >= 500 or exchange.failure is not None else None
         self._sink.add(
             Span(
-                name=f"{exchange.method.decode('latin-1')} {exchange.path[:_LONGEST]}",
+                name=" ".join([exchange.method.decode("latin-1"), *_route(call)]),
                 kind="server",
                 trace_id=trace.trace_id,
                 span_id=trace.span_id,
                 parent_id=0 if parent is None else parent.span_id,
                 began_ns=self._at(began_s),
                 ended_ns=self._at(now_s),
-                attributes=_request(exchange) | _decision(call) | _asked(call) | {"steplane.outcome": outcome},
+                attributes=_request(exchange, call, failure)
+                | _decision(call)
+                | _asked(call)
+                | {"steplane.outcome": outcome},
                 is_remote=parent is not None,
-                failure=outcome if exchange.status >= 500 or exchange.failure is not None else None,
+                failure=failure,
                 state=b"" if parent is None else parent.state,
             )
         )
 
-    def _leg(self, leg: Leg, answered: bool, exchange: Exchange, call: Call, now_s: float) -> None:
+    def _leg(self, leg: Leg, number: int, answered: bool, exchange: Exchange, call: Call, now_s: float) -> None:
         ended_s = leg.ended_s or now_s
         outcome = Outcome.unknown if leg.outcome is None else leg.outcome
         replica = leg.attempt.link.replica
@@ -172,16 +177,26 @@ class _Spans:
             "steplane.pool": replica.pool,
             "steplane.replica": replica.name,
             "steplane.outcome": outcome.value,
-            "server.address": replica.name,
+            "http.request.method": exchange.method.decode("latin-1"),
+            "server.address": replica.host,
+            "server.port": replica.port,
             "url.full": replica.url + exchange.path[:_LONGEST],
         }
+        failure = None if outcome in _HARMLESS else outcome.value
+        first_s = exchange.first_byte_at
+        if number:
+            attributes["http.request.resend_count"] = number
         if answered and exchange.status:
             attributes["http.response.status_code"] = exchange.status
-        failure = None if outcome in _HARMLESS else outcome.value
+        if operation is not None:
+            attributes["gen_ai.provider.name"] = replica.engine
+            if answered and first_s and call.features.stream:
+                attributes["gen_ai.response.time_to_first_chunk"] = max(0.0, first_s - leg.began_s)
+        if failure is not None:
+            attributes["error.type"] = failure
         self._add(
             name, leg.began_s, ended_s, attributes | _asked(call), kind="client", span_id=leg.span_id, failure=failure
         )
-        first_s = exchange.first_byte_at
         if answered and first_s:
             self._add("first_byte", leg.began_s, first_s, {}, parent_id=leg.span_id)
             self._add("stream", first_s, ended_s, {"steplane.bytes_out": exchange.bytes_out}, parent_id=leg.span_id)
@@ -216,15 +231,29 @@ class _Spans:
         return self._offset_ns + int(loop_s * 1e9)
 
 
-def _request(exchange: Exchange) -> dict[str, Any]:
-    return {
+def _route(call: Call) -> tuple[str, ...]:
+    """The path, where it is one of those that we know: what clients make up is no name."""
+    path = call.request.path
+    return () if call.features.api is Api.other or not path.startswith("/") else (path.rstrip("/")[:_LONGEST],)
+
+
+def _request(exchange: Exchange, call: Call, failure: str | None) -> dict[str, Any]:
+    encrypted = exchange.client.transport.get_extra_info("ssl_object") is not None
+    found: dict[str, Any] = {
         "http.request.method": exchange.method.decode("latin-1"),
         "url.path": exchange.path[:_LONGEST],
-        "http.response.status_code": exchange.status,
+        "url.scheme": "https" if encrypted else "http",
         "http.request.body.size": exchange.body_size,
         "http.response.size": exchange.bytes_out,
         "steplane.request_id": exchange.request_id.decode("latin-1"),
     }
+    if exchange.status:
+        found["http.response.status_code"] = exchange.status
+    for route in _route(call):
+        found["http.route"] = route
+    if failure is not None:
+        found["error.type"] = failure
+    return found
 
 
 def _decision(call: Call) -> dict[str, Any]:
@@ -254,7 +283,7 @@ def _asked(call: Call) -> dict[str, Any]:
         return {}
     found: dict[str, Any] = {
         "gen_ai.operation.name": operation,
-        "gen_ai.output.type": "text" if features.grammar in (Grammar.none, Grammar.tools) else "json",
+        "gen_ai.output.type": "json" if features.grammar in _JSON else "text",
         "gen_ai.request.stream": features.stream,
         "steplane.grammar": features.grammar.value,
     }

@@ -54,19 +54,19 @@ def screen(view: Shown, width: int, height: int | None) -> RenderableType:
     of_offenders = None if left is None or of_replicas is None else max(2, left - of_replicas)
     keys: list[RenderableType] = [] if height is None else ["", Text("q quit   p pause", style="dim")]
     return Group(
-        _head(view, now),
+        _head(view, now, width),
         _age(view),
         *_findings(findings, now),
         _pools(pools, of_pools, width),
         "",
-        _replicas(replicas, of_replicas, width),
+        _replicas(replicas, of_replicas, now, width),
         "",
         _offenders(offenders, of_offenders, now, width),
         *keys,
     )
 
 
-def _head(view: Shown, now: float) -> Table:
+def _head(view: Shown, now: float, width: int) -> Table:
     about, level = view.document["gateway"]["about"], view.document["status"]["line"]["level"]
     head = Table.grid(expand=True)
     head.add_column(no_wrap=True, overflow="ellipsis")
@@ -74,7 +74,8 @@ def _head(view: Shown, now: float) -> Table:
     word = {"ok": "healthy", "warn": "look at it", "bad": "something is wrong"}[level]
     left = f"[bold]Steplane[/] {shown(str(about['version']))}  [{_LEVELS[level]}]{word}[/]"
     clock = f"{datetime.fromtimestamp(now).astimezone():%H:%M:%S}"
-    head.add_row(left, f"up {span(now - about['started'])}, {about['clients']} clients  {clock}")
+    workers = f", {about['workers']} workers" if about.get("workers", 1) > 1 and width >= _NARROW else ""
+    head.add_row(left, f"up {span(now - about['started'])}, {about['clients']} clients{workers}  {clock}")
     return head
 
 
@@ -114,7 +115,6 @@ def _pools(pools: Mapping[str, Mapping[str, Any]], most: int | None, width: int)
     table = _table("POOL", *figures, *more, right=(*figures, *more))
     for name, pool in list(pools.items())[:most]:
         up = pool["states"].get("up", 0)
-        use = pool["budget_use"]
         row = [
             _cut(name, width - 62 - (24 if wide else 0)),
             f"[{'green' if pool['available'] else 'bold red'}]{up}/{pool['replicas']}[/]",
@@ -126,7 +126,7 @@ def _pools(pools: Mapping[str, Mapping[str, Any]], most: int | None, width: int)
             millis(_seconds(pool["itl_p99_us"])),
             millis(_seconds(pool["forward_us"])),
             millis(_seconds(pool["hook_us"])),
-            "-" if use is None else f"[{'red' if use > 1 else 'default'}]{use:.0%}[/]",
+            _share(pool["budget_use"]),
         ]
         if wide:
             row += [millis(_seconds(pool["itl_p50_us"])), f"{pool['spills']:.0f}", f"{pool['rejects']:.0f}"]
@@ -134,24 +134,39 @@ def _pools(pools: Mapping[str, Mapping[str, Any]], most: int | None, width: int)
     return table
 
 
-def _replicas(replicas: Mapping[str, Mapping[str, Any]], most: int | None, width: int) -> Table:
+def _share(use: float | None) -> str:
+    """Of a step budget."""
+    return "-" if use is None else f"[{'red' if use > 1 else 'default'}]{use:.0%}[/]"
+
+
+def _trouble(replica: Mapping[str, Any], now: float) -> str:
+    """Why it is not up; of one that is, what went wrong there last."""
+    if replica["why"]:
+        return str(replica["why"])
+    errors = replica["last_errors"]
+    return f"{errors[0]['kind'].replace('_', ' ')} {span(now - errors[0]['at'])} ago" if errors else ""
+
+
+def _replicas(replicas: Mapping[str, Mapping[str, Any]], most: int | None, now: float, width: int) -> Table:
     """The worst first, then the busiest."""
-    figures = ("run", "req/s", "booked", "fwd", "hooks")
-    table = _table("REPLICA", "pool", "state", *figures, "steps by", "why" if width >= _NARROW else "", right=figures)
+    wide = width >= _NARROW
+    figures = ("run", "req/s", "budget", "fwd", "hooks", *(("ttft p99", "itl p99") if wide else ()))
+    table = _table("REPLICA", "pool", "state", *figures, "steps by", "why" if wide else "", right=figures)
     ordered = sorted(replicas.items(), key=lambda item: (_WORST_FIRST.index(item[1]["state"]), -item[1]["in_flight"]))
     for name, each in ordered[:most]:
-        booked = each["booked"]
+        more = [millis(each["ttft_p99_s"]), millis(_seconds(each["itl_p99_us"]))] if wide else []
         table.add_row(
-            _cut(name, 18 if width < _NARROW else 30),
-            _cut(each["pool"], 11 if width < _NARROW else 15),
+            _cut(name, 30 if wide else 18),
+            _cut(each["pool"], 15 if wide else 11),
             f"[{_STATES[each['state']]}]{each['state']}[/]",
             str(each["in_flight"]),
             f"{each['per_s']:.1f}",
-            "-" if booked is None else f"{booked:.0%}",
+            _share(each["budget_use"]),
             millis(_seconds(each["forward_us"])),
             millis(_seconds(each["hook_us"])),
+            *more,
             each["source"],
-            _cut(each["why"] or "", width - 98 if width >= _NARROW else 0),
+            _cut(_trouble(each, now), width - 116 if wide else 0),
         )
     if most is not None and len(ordered) > most:
         table.add_row(f"[dim]{len(ordered) - most} more[/]")

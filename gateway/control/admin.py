@@ -24,6 +24,7 @@ from gateway.control.api.quarantine import QuarantineApi
 from gateway.control.api.reply import STREAMS, end_streams, json_reply, openai_errors
 from gateway.control.api.state import StateApi
 from gateway.control.api.tenants import TenantsApi
+from gateway.control.api.whoami import whoami
 from gateway.control.auth import guard
 from gateway.control.context import AdminContext
 from gateway.control.dashboard.page import Page, wants_page
@@ -36,8 +37,8 @@ from gateway.control.rulemetrics import RuleMetrics
 from gateway.control.stepmetrics import StepMetrics
 from gateway.control.trustmetrics import TrustMetrics
 from gateway.control.upstreammetrics import UpstreamMetrics
-from gateway.control.wiremetrics import WireMetrics
 from gateway.control.warmupmetrics import WarmUpMetrics
+from gateway.control.wiremetrics import WireMetrics
 
 _APIS = (
     PoolsApi,
@@ -67,8 +68,8 @@ def create_admin_app(context: AdminContext, *, guarded: bool = True) -> web.Appl
         Metrics(context.router.pools, context.tally),
         RetryMetrics(context.router.pools, context.tally),
         RuleMetrics(context),
-        StepMetrics(context),
         WarmUpMetrics(context.router.pools, context.warm_ups),
+        StepMetrics(context),
         TrustMetrics(context),
         UpstreamMetrics(context.router.pools, context.upstreams),
         ReloadMetrics(context.reloader.reloads),
@@ -105,6 +106,7 @@ class _Admin:
             web.get("/healthz", self.healthz),
             web.get("/readyz", self.readyz),
             web.get("/metrics", self.metrics),
+            web.get("/api/v1/whoami", whoami),
         ]
 
     async def index(self, request: web.Request) -> web.Response:

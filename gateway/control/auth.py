@@ -39,35 +39,41 @@ class Visitor:
     may_operate: bool
 
 
+ANYBODY = Visitor("", may_operate=True)
+VISITOR = web.RequestKey("visitor", Visitor)
+"""Of a request that was let in by a login."""
+
+
 def guard(admin: Callable[[], AdminConfig]) -> Middleware:
     """The middleware. `admin`: what is in force, asked at each request."""
 
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            _check(request, admin())
+            visitor = _check(request, admin())
         except ApiError as error:
             response = error_response(error)
             if error.status == 401:
                 response.headers.extend([("www-authenticate", scheme) for scheme in _schemes(request, admin())])
             return response
+        request[VISITOR] = visitor
         return await handler(request)
 
     return guarded
 
 
-def _check(request: web.Request, admin: AdminConfig) -> None:
-    """Raises ApiError for who may not do what he asks for."""
+def _check(request: web.Request, admin: AdminConfig) -> Visitor:
+    """Who asks. Raises ApiError for who may not do what he asks for."""
     path, auth = request.path, admin.auth
     if not auth.is_given and admin.listen.is_loopback:
         # Health says nothing that a page could use, and what checks it (HAProxy) may name no host at all.
         if path not in _ALWAYS_OPEN:
             _check_host(request, admin)
         _check_origin(request)
-        return
+        return ANYBODY
     _check_origin(request)
     if path in _ALWAYS_OPEN or path.startswith(_PAGE) or (path == "/metrics" and auth.metrics == "open"):
-        return
+        return ANYBODY
     if not auth.is_given:
         message = (
             f"others than this machine can reach {admin.listen}, so it wants to know who asks: put "
@@ -79,6 +85,7 @@ def _check(request: web.Request, admin: AdminConfig) -> None:
         raise ApiError(401, "not_logged_in", "show a token of `admin.auth`: authorization: Bearer …")
     if not visitor.may_operate and not is_reading(request):
         raise ApiError(403, "read_only", f"{visitor.name!r} may only read; `role: operate` may change things")
+    return visitor
 
 
 def is_reading(request: web.Request) -> bool:

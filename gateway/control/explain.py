@@ -22,7 +22,7 @@ from gateway.hookcost.turns import at_once
 from gateway.routing.explanation import RuleVerdict, explain_rules
 from gateway.routing.head import PaperHead
 from gateway.routing.request import RouteRequest
-from gateway.routing.router import Decision, Rejection, Router
+from gateway.routing.router import Decision, Rejection, Router, overflow_of
 
 Explanation = dict[str, Any]
 """Plain data that JSON can hold; the keys are listed at `explain`."""
@@ -66,6 +66,7 @@ def explain(router: Router, classifier: Classifier, hookcost: HookCostConfig, as
 
     pool, route:    where it goes and the rule that said so; null when it goes nowhere.
     spilled_from:   the rule's own pool where another one stands in for it, else null.
+    when_full:      the pools that take it while that pool has no room and they have some to spare, in this order.
     quarantined_from: where it would go, were it not quarantined; null when it is not, or goes to quarantine anyhow.
     refusal:        set when the body is answered with an error instead: `status`, `code`, `message`, `param`.
     rejection:      set when no pool can take it: `status`, `code`, `message`, `retry_after_s`.
@@ -108,7 +109,7 @@ def explain_in_turns(
     if classification.refusal is not None:
         prices = classifier.model.backend(backend, version)
         nothing = CostExplanation(prices.name, prices.version, (), ())
-        return _object(classification, predicted, None, (), nothing, None, None, None, "")
+        return _object(classification, predicted, None, (), nothing, None, None, None, "", ())
     explained = yield from explain_cost_in_turns(classifier.model, path, body, backend, version)
     verdict = None
     if experience is not None:
@@ -123,7 +124,17 @@ def explain_in_turns(
         decision = _judged(router, experience.config, decision, request, verdict)
     changes = yield from _changes(decision, classifier, path, classification, body)
     stood_in = _stood_in(router, decision, request)
-    return _object(classification, predicted, decision, rules, explained, verdict, experience, changes, stood_in)
+    hosts = _hosts(router, decision, request)
+    return _object(classification, predicted, decision, rules, explained, verdict, experience, changes, stood_in, hosts)
+
+
+def _hosts(router: Router, decision: Decision, request: RouteRequest) -> tuple[str, ...]:
+    """The pools that take it, in this order and as far as they have room to spare, while its own is full."""
+    pool = decision.pool
+    if pool is None or decision.quarantined_from is not None:
+        return ()
+    hosts = [host.name for host in overflow_of(pool.name, router.pools)]
+    return tuple([host for host in hosts if request.pools is None or host in request.pools])
 
 
 def _stood_in(router: Router, decision: Decision, request: RouteRequest) -> str:
@@ -195,6 +206,7 @@ def _object(
     experience: Experience | None,
     changes: dict[str, Any] | None,
     stood_in: str,
+    hosts: tuple[str, ...],
 ) -> Explanation:
     pool = decision.pool if decision else None
     entry = experience.book.entry(classification.signature) if experience is not None else None
@@ -205,6 +217,7 @@ def _object(
         "pool": pool.name if pool else None,
         "route": decision.rule if decision else None,
         "spilled_from": decision.spilled_from if decision else None,
+        "when_full": list(hosts),
         "quarantined_from": decision.quarantined_from if decision else None,
         "refusal": asdict(classification.refusal) if classification.refusal else None,
         "rejection": asdict(decision.rejection) if decision and decision.rejection else None,

@@ -74,13 +74,22 @@ class Reloads:
     outcomes: Counter[str] = field(default_factory=Counter)
     last: Report | None = None
     """The last one that was to be applied."""
+    last_failed: Report | None = None
+    """The last of these that was not good, whatever came after it."""
+    failing_since: float | None = None
+    """Time of day of the first that failed since one was good; None where the last one was."""
 
-    def count(self, report: Report) -> None:
-        """Note a reload."""
+    def count(self, report: Report, *, check: bool = False) -> None:
+        """Note a reload; `check`: it was only asked what would come of it."""
         self.outcomes[report.outcome.value] += 1
-        if report.outcome is Outcome.checked:
+        if check:
             return
         self.last = report
+        if report.outcome.is_good:
+            self.failing_since = None
+        else:
+            self.last_failed = report
+            self.failing_since = self.failing_since or report.at
         if report.outcome is Outcome.applied:
             self.loaded_at = self.wall()
 

@@ -5,10 +5,14 @@ Names, labels and text are metrics.py's, which reads this when it is scraped.
 
 import time
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, deque
 from typing import Final
 
+from gateway.routing.replica import Replica
 from gateway.routing.router import Decision
+
+_ERRORS_KEPT: Final = 8
+"""Of each replica, for people."""
 
 TTFT_BUCKETS_S: Final[list[float]] = [
     0.005,
@@ -40,8 +44,8 @@ class Histogram:
         self.exemplars: dict[int, tuple[str, float, float]] = {}
         """By bucket, the newest request of which there is a trace: its id, the seconds, the time of day."""
 
-    def observe(self, seconds: float) -> None:
-        """Add one observation. Most fall into one of the first buckets, so they are looked at in turn."""
+    def observe(self, seconds: float) -> int:
+        """Add one observation; in which bucket. Most fall into one of the first, so they are looked at in turn."""
         at = 0
         for bound in TTFT_BUCKETS_S:
             if seconds <= bound:
@@ -49,6 +53,7 @@ class Histogram:
             at += 1
         self.counts[at] += 1
         self.sum_s += seconds
+        return at
 
     def cumulative(self) -> list[tuple[str, float]]:
         """Prometheus' form: each upper bound with the count of all observations up to it."""
@@ -81,7 +86,9 @@ class Tally:
         "clients_left",
         "deadlines_exceeded",
         "evicted",
+        "first_bytes",
         "hedges",
+        "last_errors",
         "quarantined",
         "refusals",
         "retries",
@@ -119,6 +126,10 @@ class Tally:
         `too_many`, `no_room` and `not_allowed` were not sent."""
         self.upstream_errors: Counter[tuple[str, str, str]] = Counter()
         """By pool, replica and kind."""
+        self.first_bytes: dict[str, list[int]] = {}
+        """Times to first byte by bucket, by the replica that answered."""
+        self.last_errors: dict[str, deque[tuple[float, str, str]]] = {}
+        """By replica, the oldest first: time of day, kind, and what people are told of it."""
 
     def ttft(self, pool: str) -> Histogram:
         """Times from a request's arrival to the first byte of its response."""
@@ -131,11 +142,14 @@ class Tally:
         """There is a trace of a request with this time to first byte, which is or will be counted."""
         self.ttft(pool).exemplars[bisect_left(TTFT_BUCKETS_S, ttft_s)] = (trace_id, ttft_s, time.time())
 
-    def finished(self, decision: Decision, status: int, client_left: bool, ttft_s: float) -> None:
+    def finished(
+        self, decision: Decision, status: int, client_left: bool, ttft_s: float, replica: Replica | None = None
+    ) -> None:
         """An exchange is over: answered, broken, or left by its client.
 
-        status: what was sent, 0 for nothing.
-        ttft_s: seconds to the first byte of its response, negative without one.
+        status:  what was sent, 0 for nothing.
+        ttft_s:  seconds to the first byte of its response, negative without one.
+        replica: who sent that; None where we did ourselves.
         """
         tally = self.by_decision.get(decision)
         if tally is None:
@@ -146,7 +160,14 @@ class Tally:
             self.clients_left += 1
         ttft = tally.ttft
         if ttft is not None and ttft_s >= 0.0:
-            ttft.observe(ttft_s)
+            at = ttft.observe(ttft_s)
+            if replica is not None:
+                counts = self.first_bytes.get(replica.name)
+                if counts is None:
+                    if replica.retired:
+                        return  # its name is forgotten already
+                    counts = self.first_bytes[replica.name] = [0] * (len(TTFT_BUCKETS_S) + 1)
+                counts[at] += 1
 
     def finished_requests(self) -> Counter[tuple[str, str, str, int]]:
         """All that are over, by the pool that took them, the rule, the pool that they spilled from ("": none) and the
@@ -168,11 +189,21 @@ class Tally:
         """A replica has left: replicas come and go, and their names with them."""
         for labels in [labels for labels in self.upstream_errors if labels[1] == replica]:
             del self.upstream_errors[labels]
+        self.first_bytes.pop(replica, None)
+        self.last_errors.pop(replica, None)
 
     def refused(self, code: str) -> None:
         """A body was answered with an error instead of being routed; `code` is that of the answer."""
         self.refusals[code] += 1
 
-    def upstream_error(self, pool: str, replica: str, kind: str) -> None:
+    def upstream_error(self, pool: str, replica: str, kind: str, detail: str = "") -> None:
         """An attempt at a replica failed, or its response broke. `kind` is one of a short fixed list."""
         self.upstream_errors[pool, replica, kind] += 1
+        self.note_error(replica, kind, detail)
+
+    def note_error(self, replica: str, kind: str, detail: str) -> None:
+        """Keep for people what went wrong there; `detail` never quotes a body."""
+        errors = self.last_errors.get(replica)
+        if errors is None:
+            errors = self.last_errors[replica] = deque(maxlen=_ERRORS_KEPT)
+        errors.append((time.time(), kind, detail))

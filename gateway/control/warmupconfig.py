@@ -19,7 +19,8 @@ class WarmUpConfig(Part):
     """The grammars that are used most, compiled by a replica that comes up before it takes requests.
 
     grammars:          how many of them.
-    keep_bytes:        what all that are kept may take of memory; max_grammar_bytes: what one may, or it is not kept.
+    keep_bytes:        of memory, for all that are kept.
+    max_grammar_bytes: a larger one is not kept.
     concurrency:       how many are compiled at the same time.
     timeout_s:         then the replica takes requests, whatever was compiled.
     """

@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from gateway.control.api.operations import index
 from gateway.control.api.reply import STREAMS, ApiError, end_streams, json_reply, openai_errors
+from gateway.control.api.whoami import whoami
 from gateway.control.auth import guard
 from gateway.control.dashboard.page import Page, wants_page
 from gateway.workers.documents import merge_pools, merge_running
@@ -87,6 +88,7 @@ class Front:
                 web.get("/healthz", self._healthz),
                 web.get("/readyz", self._readyz),
                 web.get("/metrics", self._metrics),
+                web.get("/api/v1/whoami", whoami),
                 web.get("/api/v1/workers", self._workers),
                 web.post("/api/v1/restart", self._restart),
                 web.post("/api/v1/drain", self._drain),

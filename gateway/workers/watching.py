@@ -14,7 +14,7 @@ from aiohttp import web
 
 from gateway.control.api.reply import ApiError, event_stream, json_reply
 from gateway.control.dashboard.broadcast import Broadcast
-from gateway.workers.overviews import merge_histories, merge_overviews
+from gateway.workers.overviews import merge_histories, merge_overviews, merge_replica_histories
 
 _AHEAD = 100
 _OVERVIEW = "/api/v1/overview"
@@ -31,8 +31,9 @@ class Watching:
     def __init__(self, ask: Ask, open_all: Open) -> None:
         self._ask = ask
         self._open_all = open_all
-        self._columns: list[str] = []
+        self._columns: dict[str, list[str]] = {}
         self._history: dict[str, Any] = {}
+        self._replicas: dict[str, list[list[float]]] = {}
         self._broadcast = Broadcast(
             self._compose, with_snapshot=self._whole_history, with_change=self._news, wall=time.time
         )
@@ -63,16 +64,18 @@ class Watching:
         documents = await self._ask(_OVERVIEW)
         if not documents:
             raise ApiError(503, "no_worker", "no worker is ready to answer; GET /api/v1/workers says who there is")
-        self._columns, self._history = documents[0]["columns"], merge_histories(documents)
+        self._columns = {name: documents[0][name] for name in ("columns", "replica_columns")}
+        self._history, self._replicas = merge_histories(documents), merge_replica_histories(documents)
         return merge_overviews(documents)
 
     def _whole_history(self) -> dict[str, Any]:
-        return {"columns": self._columns, "history": self._history}
+        return {**self._columns, "history": self._history, "replica_history": self._replicas}
 
     def _news(self) -> dict[str, Any]:
         return {
             "points": {pool: each["seconds"][-2:] for pool, each in self._history.items()},
             "minutes": {pool: each["minutes"][-1:] for pool, each in self._history.items()},
+            "replica_points": {name: rows[-2:] for name, rows in self._replicas.items()},
         }
 
     async def _all_decisions(self, path: str) -> AsyncGenerator[bytes, None]:

@@ -46,10 +46,15 @@ def cpu_ns(pid: int) -> int:
     total = 0
     for each in tree(pid):
         try:
-            total += time.clock_gettime_ns((~each << 3) | _CPUCLOCK_SCHED)
+            total += own_cpu_ns(each)
         except OSError:
             continue  # ended meanwhile
     return total
+
+
+def own_cpu_ns(pid: int) -> int:
+    """The same of the process alone. Raises OSError where there is none."""
+    return time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED)
 
 
 def rss_bytes(pid: int) -> int:

@@ -1,5 +1,6 @@
 """A running `steplane up` on ports that stay the same over a restart, and clients that keep it busy."""
 
+import os
 import random
 import sys
 import threading
@@ -34,6 +35,11 @@ TITLED: dict[str, Any] = {
 # Cheap by prediction, and over the interactive pool's budget in each step.
 BOMB: dict[str, Any] = {"max_tokens": 40, "logprobs": True, "top_logprobs": 20, "n": 40}
 
+# Words and separators: llguidance needs milliseconds for each of its masks, here those of sixteen sequences in each step.
+HOLDS: dict[str, Any] = {"max_tokens": 40, "n": 16, "ebnf": "root ::= ch+ ([ \\n] ch+)*\nch ::= [0-9a-zA-Z.,!?]"}
+_HARD_LIMIT_MS = "20"
+"""Of the replicas' own watchdogs: nothing here but `HOLDS` comes near it."""
+
 
 class Site:
     """The gateway's two ports."""
@@ -47,7 +53,10 @@ class Site:
     def start(self) -> None:
         """Return when it is ready."""
         ready = answers(f"{self.admin}/readyz")
-        self._running.enter_context(running("up-browser", self._command, ready=ready, start_s=_START_S))
+        environment = os.environ | {"STEPLANE_HARD_LIMIT_MS": _HARD_LIMIT_MS}
+        self._running.enter_context(
+            running("up-browser", self._command, ready=ready, start_s=_START_S, environment=environment)
+        )
 
     def stop(self) -> None:
         """End it and its simulators."""

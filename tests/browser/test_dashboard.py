@@ -10,12 +10,14 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.conftest import Complaints
-from tests.browser.site import BOMB, EVIL, STRUCTURED, TITLED, Site
+from tests.browser.site import BOMB, EVIL, HOLDS, STRUCTURED, TITLED, Site
 
 expect.set_options(timeout=30_000)
 
 FOCUSED = "document.activeElement.getAttribute('aria-label') || document.activeElement.innerText"
+WIDTH = "document.documentElement.scrollWidth"
 FIGURE = re.compile(r"\d")
+_PATIENCE_MS = 30_000
 
 
 def card(page: Page, pool: str) -> Locator:
@@ -65,6 +67,29 @@ def test_each_replica_shows_its_state_its_engine_and_its_feed(page: Page) -> Non
     expect(row(page, "Replicas", "interactive")).to_have_count(0)
 
 
+def test_each_replica_has_its_last_minute(page: Page) -> None:
+    shown = row(page, "Replicas", "interactive").first
+
+    for label in ("TTFT p50, p99", "ITL p50, p99", "Budget used", "Req/s"):
+        expect(shown.locator(f"td[data-label='{label}']")).to_contain_text(FIGURE)
+    expect(shown.get_by_role("img")).to_have_attribute("aria-label", re.compile("hooks .* forward .* budget"))
+    expect(shown.locator("path.forward")).to_have_attribute("d", re.compile("M"))
+
+
+def test_a_replicas_details_are_opened_by_the_keyboard_and_stay_live(page: Page) -> None:
+    page.get_by_role("button", name="Details of interactive").focus()
+    page.keyboard.press("Enter")
+
+    dialog = page.locator("#replica")
+    expect(dialog.get_by_role("heading", name="interactive")).to_be_visible()
+    for fact in ("breaker", "engine", "step times from", "ITL p50, p99", "hook budget used", "Last errors"):
+        expect(dialog).to_contain_text(fact)
+    drawn = dialog.locator("path.forward").get_attribute("d")
+    expect(dialog.locator("path.forward")).not_to_have_attribute("d", drawn or "")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name="Details of interactive")).to_be_focused()
+
+
 def test_a_replica_is_drained_and_gets_requests_again_by_its_buttons(page: Page, site: Site) -> None:
     shown = row(page, "Replicas", "quarantine").first
     shown.get_by_role("button", name="Drain").click()
@@ -112,6 +137,23 @@ def test_a_breaker_trips_before_the_viewers_eyes_and_is_released_by_hand(page: P
 
     expect(shown).to_contain_text("let through")
     expect(page.locator("#status-line")).not_to_contain_text("quarantined")
+
+
+def test_a_request_that_holds_the_step_thread_is_shown_with_its_stack(page: Page, site: Site) -> None:
+    signature = site.signature(BOMB)
+    site.send(BOMB)
+    site.do(f"/api/v1/quarantine/{signature}/release")
+    site.send(HOLDS)
+
+    held = site.signature(HOLDS)
+    shown = row(page, "Offenders and quarantine", held)
+    expect(shown).to_be_visible()
+    page.get_by_role("button", name=f"History of {held}").click()
+    dialog = page.locator("#offender")
+    expect(dialog.get_by_text("Stack of the step thread").first).to_be_visible()
+    dialog.get_by_text("Stack of the step thread").first.click()
+    expect(dialog.locator("pre").first).to_contain_text("replica/simulator")
+    page.get_by_role("button", name="Close").click()
 
 
 def test_pictures_for_the_documentation(browser: Browser, site: Site, images: Path) -> None:
@@ -171,11 +213,9 @@ def test_the_configuration_shows_what_is_in_force_and_which_rules_took_what(page
 
 def test_the_keyboard_reaches_everything(page: Page) -> None:
     reached: set[str] = set()
-    for _ in range(60):
+    for _ in range(80):
         page.keyboard.press("Tab")
-        reached.add(
-            page.evaluate("document.activeElement.getAttribute('aria-label') || document.activeElement.innerText")
-        )
+        reached.add(page.evaluate(FOCUSED))
 
     assert reached >= {"Skip to the status", "Pools", "Last hour", "Drain grammar", "Eject grammar", "Watch"}
     page.keyboard.press("Home")
@@ -193,22 +233,32 @@ def test_axe_finds_no_serious_fault(page: Page, site: Site, theme: Any) -> None:
     page.get_by_role("button", name="Watch").click()
     row(page, "Decisions", "default").first.wait_for()
 
-    found = Axe().run(page).response["violations"]
+    assert not serious_faults(page)
+    page.get_by_role("button", name="Details of interactive").click()
+    assert not serious_faults(page)
 
+
+def serious_faults(page: Page) -> list[tuple[str, list[str]]]:
+    """What axe finds, each with the first elements of which it says so."""
+    found = Axe().run(page).response["violations"]
     serious = [each for each in found if each["impact"] in ("serious", "critical")]
-    assert not serious, [(each["id"], [node["html"][:200] for node in each["nodes"][:3]]) for each in serious]
+    return [(each["id"], [node["html"][:200] for node in each["nodes"][:3]]) for each in serious]
 
 
 def test_on_a_phone_nothing_is_wider_than_the_screen(browser: Browser, site: Site, complaints: Complaints) -> None:
     context = browser.new_context(viewport={"width": 360, "height": 740})
+    context.set_default_timeout(_PATIENCE_MS)
     page = context.new_page()
     complaints.hear(page)
     page.goto(site.admin)
     card(page, "interactive").wait_for()
+    page.get_by_role("button", name="Watch").click()
+    row(page, "Decisions", "default").first.wait_for()
 
-    wide = page.evaluate("document.documentElement.scrollWidth")
-
-    assert wide <= 360
+    assert page.evaluate(WIDTH) <= 360
+    page.get_by_role("button", name="Details of interactive").click()
+    assert page.locator("#replica").evaluate("dialog => dialog.scrollWidth - dialog.clientWidth") <= 0
+    assert page.evaluate(WIDTH) <= 360
     assert not complaints
     context.close()
 

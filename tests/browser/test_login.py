@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Iterator
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -65,14 +66,18 @@ def test_a_wrong_token_is_asked_for_again(page: Page) -> None:
     expect(page.locator("#live")).not_to_have_text("live")
 
 
-def test_who_may_read_sees_all_and_is_told_that_he_may_change_nothing(page: Page) -> None:
+def test_who_may_read_sees_all_and_is_offered_nothing_that_would_be_refused(page: Page, admin: str) -> None:
     log_in(page, "", LOOKING)
     expect(page.locator("#live")).to_have_text("live")
     expect(page.locator("#status-line")).to_contain_text("pool only has no replica that takes requests")
+    expect(page.locator("#role")).to_have_text("eye: reading only")
+    expect(page.get_by_role("button", name="Details of r1")).to_be_visible()
+    expect(page.get_by_role("button", name="Drain r1")).to_have_count(0)
 
-    drain(page)
+    headers = {"authorization": f"Bearer {LOOKING}"}
+    refused = httpx.post(f"{admin}/api/v1/replicas/r1/drain", headers=headers, json={"author": "a", "reason": "b"})
 
-    expect(page.get_by_role("alert")).to_contain_text("'eye' may only read")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "read_only")
 
 
 def test_who_may_operate_drains_and_undrains_and_is_still_known_after_a_reload(page: Page) -> None:

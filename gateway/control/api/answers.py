@@ -54,6 +54,13 @@ class Ready(Answer):
     pools: dict[str, bool]
 
 
+class Whoami(Answer):
+    """name: as the configuration has it, "" where nobody need say who he is."""
+
+    name: str
+    role: Literal["read", "operate"]
+
+
 class ReplicaBreaker(Answer):
     """state: `closed`, `open` or `half_open`."""
 
@@ -82,6 +89,7 @@ class Replica(Answer):
     draining: bool
     healthy: bool
     resting: bool
+    warming: bool
     named_by: Literal["file", "discovered", "added"] | str
     in_flight: int
     structured: int
@@ -89,7 +97,6 @@ class Replica(Answer):
     step_budget_us: float | None
     state_age_s: float
     probe_ms: float | None
-    warming: bool
     last_error: str | None
     breaker: ReplicaBreaker
     source: StepSource | None
@@ -355,13 +362,18 @@ class Reload(Answer):
 
 
 class Configuration(Answer):
-    """Where the configuration came from. config: all of it, without secrets, where that was asked for."""
+    """Where the configuration came from.
+
+    last_failed: the last reload that failed, whatever came after it. config: all of it, without secrets, where that was
+    asked for.
+    """
 
     source: str | None
     files: list[str]
     loaded_at: Instant | None
     last_error: str | None
     last_reload: Reload | None
+    last_failed: Reload | None
     reloads: dict[str, int]
     config: dict[str, Any] | None = None
 

@@ -32,6 +32,7 @@ class ConfigApi:
             "loaded_at": instant(reloads.loaded_at),
             "last_error": None if last is None or last.outcome.is_good else last.why,
             "last_reload": None if last is None else report_document(last),
+            "last_failed": None if reloads.last_failed is None else report_document(reloads.last_failed),
             "reloads": {outcome.value: reloads.outcomes[outcome.value] for outcome in Outcome},
         }
         if flag_of(request, "full"):

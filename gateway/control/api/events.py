@@ -5,6 +5,7 @@ Owns the once-a-second work of the history, which goes on while nobody watches.
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import count
 from typing import Any
 
 import structlog
@@ -13,7 +14,7 @@ from aiohttp import web
 from gateway.control.api.reply import event_stream, json_reply
 from gateway.control.context import AdminContext
 from gateway.control.dashboard.broadcast import Broadcast
-from gateway.control.dashboard.history import COLUMNS, Point
+from gateway.control.dashboard.history import COLUMNS, REPLICA_COLUMNS, Point
 from gateway.control.dashboard.overview import Overview
 from gateway.control.dashboard.portraits import Prices
 from gateway.control.dashboard.totals import pool_totals
@@ -21,6 +22,8 @@ from gateway.control.dashboard.totals import pool_totals
 log = structlog.get_logger("steplane.dashboard")
 
 _EVERY_S = 1.0
+_LOOK_EVERY = 5
+"""Of these, one at which it is seen what is wrong though nobody watches."""
 
 
 class EventsApi:
@@ -63,7 +66,13 @@ class EventsApi:
         return Prices(self._context.classifier.model, hookcost.grammar_backend, hookcost.grammar_backend_version)
 
     def _whole_history(self) -> dict[str, Any]:
-        return {"columns": COLUMNS, "history": self._context.memory.history.document()}
+        history = self._context.memory.history
+        return {
+            "columns": COLUMNS,
+            "history": history.document(),
+            "replica_columns": REPLICA_COLUMNS,
+            "replica_history": history.replicas(),
+        }
 
     def _news(self) -> dict[str, Any]:
         """The newest points; those of two seconds, since the history and the events keep different time."""
@@ -72,13 +81,16 @@ class EventsApi:
         return {
             "points": {pool: _rows(history.seconds(pool)[-2:]) for pool in pools},
             "minutes": {pool: _rows(history.minutes(pool)[-1:]) for pool in pools},
+            "replica_points": history.replicas(2),
         }
 
     async def _note(self) -> None:
         context = self._context
-        while True:
+        for second in count():
             try:
                 context.memory.history.note(round(context.wall(), 2), await pool_totals(context))
+                if second % _LOOK_EVERY == 0 and not self._broadcast.viewers:
+                    await self._overview.look()
             except Exception:
                 log.exception("history_failed")
             await asyncio.sleep(_EVERY_S)

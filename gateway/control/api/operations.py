@@ -88,6 +88,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation("GET", "/metrics", "Prometheus metrics; with exemplars for who accepts OpenMetrics", TEXT),
     Operation("GET", "/api/v1/openapi.json", "this API in OpenAPI 3.1", JSON),
+    Operation("GET", "/api/v1/whoami", "as whom the admin port knows you, and what you may do", answers.Whoami),
     Operation("GET", "/api/v1/pools", "pools with their replicas, load, queue and policy", answers.Pools),
     Operation(
         "GET",

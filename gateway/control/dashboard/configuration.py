@@ -4,30 +4,36 @@ from collections import Counter
 from typing import Any
 
 from gateway.control.context import AdminContext
+from gateway.control.reloads import Report
 from gateway.control.secrets import shown_config
 
 
 def loaded_item(context: AdminContext) -> dict[str, Any]:
-    """Where the configuration came from and since when it is in force."""
+    """Where the configuration came from, since when it is in force, the last reload, and the last one that failed."""
     reloads = context.reloader.reloads
-    last = reloads.last
     return {
         "source": None if reloads.source is None else str(reloads.source),
         "files": len(context.config.files),
         "loaded_at": round(reloads.loaded_at, 1),
         "reloads": sum(reloads.outcomes.values()),
         "warnings": [str(each) for each in context.config.warnings],
-        "last_reload": None
-        if last is None
-        else {
-            "at": round(last.at, 1),
-            "outcome": last.outcome.value,
-            "trigger": last.trigger,
-            "why": None if last.outcome.is_good else last.why,
-            "problems": [str(each) for each in last.problems],
-            "changes": [str(each) for each in last.changes[:20]],
-            "needs_restart": [*last.restart],
-        },
+        "last_reload": _shown(reloads.last),
+        "last_failed": _shown(reloads.last_failed),
+        "failing_since": reloads.failing_since,
+    }
+
+
+def _shown(report: Report | None) -> dict[str, Any] | None:
+    if report is None:
+        return None
+    return {
+        "at": round(report.at, 1),
+        "outcome": report.outcome.value,
+        "trigger": report.trigger,
+        "why": None if report.outcome.is_good else report.why,
+        "problems": [str(each) for each in report.problems],
+        "changes": [str(each) for each in report.changes[:20]],
+        "needs_restart": [*report.restart],
     }
 
 

@@ -82,7 +82,7 @@ def of_configuration(loaded: Mapping[str, Any]) -> Iterator[Finding]:
     last = loaded["last_reload"]
     if last is not None and last["why"]:
         said = f"the last reload failed, the old configuration stays in force: {last['why']}"
-        yield Finding("reload", "warn", said, last["at"])
+        yield Finding("reload", "warn", said, loaded["failing_since"])
     elif last is not None and last["needs_restart"]:
         said = f"only a restart takes over what has changed in {', '.join(last['needs_restart'][:5])}"
         yield Finding("restart", "warn", said, last["at"])

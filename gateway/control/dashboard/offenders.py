@@ -36,6 +36,8 @@ class Offenders:
         if now_s - self._top_at_s >= _TOP_EVERY_S:
             self._top_at_s = now_s
             self._top = await in_turns(context.book.top_in_turns(_TOP))
+            portraits = context.memory.portraits
+            portraits.want([entry.signature for entry in self._top if portraits.of(entry.signature) is None])
         for entry in self._top:
             key = f"{Kind.signature.value}/{entry.signature}"
             if key not in shown:

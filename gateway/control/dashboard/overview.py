@@ -35,7 +35,27 @@ class Overview:
 
     async def compose(self) -> Document:
         """The document as of now; made in turns, since the loop carries requests, too."""
-        sources = {status.replica: status for status in self._context.senses.status()}
+        pools, replicas = await self._members()
+        offenders = await self._offenders.items()
+        configuration = {"loaded": loaded_item(self._context)}
+        return {
+            "gateway": {"about": self._about()},
+            "status": {"line": self._line(pools, replicas, offenders, configuration["loaded"])},
+            "pools": pools,
+            "replicas": replicas,
+            "offenders": offenders,
+            "configuration": configuration,
+            "rules": rule_items(self._context),
+        }
+
+    async def look(self) -> None:
+        """Notice what has gone wrong while nobody watches: whoever comes later wants to know since when."""
+        pools, replicas = await self._members()
+        self._line(pools, replicas, {}, loaded_item(self._context))
+
+    async def _members(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """All pools and replicas, by name."""
+        self._replicas.begin()
         pools: dict[str, Any] = {}
         replicas: dict[str, Any] = {}
         context = self._context
@@ -50,26 +70,20 @@ class Overview:
                 if replica.name in breakers and not replica.retired:
                     label = replica.name
                     replicas[label] = self._replicas.item(
-                        pool, replica, breakers[label], sources.get(label), errors.get(label, {})
+                        pool, replica, breakers[label], context.senses.status_of(label), errors.get(label, {})
                     )
                 if len(replicas) % _IN_ONE_TURN == 0:
                     await asyncio.sleep(0)
             states = Counter(replicas[each.name]["state"] for each in pool.replicas if each.name in replicas)
             pools[name] = pool_item(context, pool, states)
         self._replicas.forget_all_but(replicas)
-        offenders = await self._offenders.items()
-        configuration = {"loaded": loaded_item(context)}
-        now = self._context.wall()
-        found = [*self._found(pools, replicas, offenders, configuration["loaded"])]
-        return {
-            "gateway": {"about": self._about()},
-            "status": {"line": self._findings.document(found, now)},
-            "pools": pools,
-            "replicas": replicas,
-            "offenders": offenders,
-            "configuration": configuration,
-            "rules": rule_items(context),
-        }
+        return pools, replicas
+
+    def _line(
+        self, pools: dict[str, Any], replicas: dict[str, Any], offenders: dict[str, Any], loaded: dict[str, Any]
+    ) -> dict[str, Any]:
+        found = [*self._found(pools, replicas, offenders, loaded)]
+        return self._findings.document(found, self._context.wall())
 
     def _found(
         self, pools: dict[str, Any], replicas: dict[str, Any], offenders: dict[str, Any], loaded: dict[str, Any]

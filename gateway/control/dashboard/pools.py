@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from gateway.control.context import AdminContext
-from gateway.control.dashboard.history import Figures
+from gateway.control.dashboard.history import Figures, Latencies
 from gateway.routing.pool import Pool
 from gateway.routing.settings import Spill
 
@@ -41,13 +41,25 @@ def pool_item(context: AdminContext, pool: Pool, states: Counter[str]) -> dict[s
 
 def _figures(figures: Figures | None) -> dict[str, Any]:
     if figures is None:
-        return dict.fromkeys(_FIGURES) | {"per_s": 0.0, "per_minute": 0.0, "failed": 0.0, "spills": 0.0, "rejects": 0.0}
-    return {name: None if value is None else round(value, 4) for name, value in asdict(figures).items()} | {
-        "per_minute": round(figures.per_s * _A_MINUTE)
+        return {"per_s": 0.0, "per_minute": 0, "failed": 0.0, "spills": 0.0, "rejects": 0.0, **latencies_of(None)}
+    return {
+        "per_s": round(figures.per_s, 4),
+        "per_minute": round(figures.per_s * _A_MINUTE),
+        "failed": figures.failed,
+        "spills": figures.spills,
+        "rejects": figures.rejects,
+        **latencies_of(figures.latencies),
     }
 
 
-_FIGURES = tuple(Figures.__dataclass_fields__)
+def latencies_of(known: Latencies | None) -> dict[str, Any]:
+    """What the last minute of a pool or a replica came to; a value for each, None where nothing was measured."""
+    if known is None:
+        return dict.fromkeys(_LATENCIES) | {"ttft": ()}
+    return {name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(known).items()}
+
+
+_LATENCIES = tuple(Latencies.__dataclass_fields__)
 
 
 def share_of(us: float, budget_us: float | None) -> float | None:

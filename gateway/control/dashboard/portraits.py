@@ -1,4 +1,4 @@
-"""What requests of a quarantined signature look like: the title of their schema, their sizes, and the dearest place.
+"""What requests of a signature that people see look like: the title of their schema, their sizes, and the dearest place.
 
 Taken of a body while somebody has it, a turn of a millisecond at a time, once for each signature; the body is let go of
 then. Keeps no text of a prompt and none of a schema but its title.
@@ -6,7 +6,7 @@ then. Keeps no text of a prompt and none of a schema but its title.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -55,9 +55,13 @@ class Prices:
 
 
 class Portraits:
-    """Of one gateway; belongs to its event loop. `prices`: by what places are found now; None: they are not."""
+    """Of one gateway; belongs to its event loop. `prices`: by what places are found now; None: they are not.
+
+    want: asks whoever carries requests to have one of each of these signatures `seen`.
+    """
 
     def __init__(self) -> None:
+        self.want: Callable[[Iterable[str]], None] = _nobody_comes
         self._known: OrderedDict[str, Portrait] = OrderedDict()
         self.prices: Callable[[], Prices] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -92,6 +96,10 @@ class Portraits:
             return
         place = asdict(places[0]) if places else None
         self._known[signature] = replace(portrait, title=title, place=place)
+
+
+def _nobody_comes(_signatures: Iterable[str]) -> None:
+    """Without a data plane there is nobody to be seen."""
 
 
 def title_of(path: str, body: bytes) -> str:

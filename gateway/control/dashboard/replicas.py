@@ -1,13 +1,18 @@
 """How the page is told of a replica: one word for its state and why, what runs there, and what its engine tells."""
 
+import math
 from collections.abc import Container
 from typing import Any
 
 from gateway.control.context import AdminContext
-from gateway.control.dashboard.pools import share_of
+from gateway.control.dashboard.history import Latencies
+from gateway.control.dashboard.pools import latencies_of, share_of
 from gateway.feed.sources import SourceStatus
 from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
+
+_AT_ONCE = 100
+"""So many replicas' last minutes are reckoned up anew at a time; where there are more, they take turns."""
 
 
 class Replicas:
@@ -20,6 +25,14 @@ class Replicas:
         self._rates: dict[str, float] = {}
         self._since: dict[str, tuple[str, float]] = {}
         """By replica: its state, and since when it is in it."""
+        self._minutes: dict[str, tuple[float, Latencies | None]] = {}
+        """By replica: clock reading, and what its last minute came to then."""
+        self._reckoned = 0
+        """Of them in this turn."""
+
+    def begin(self) -> None:
+        """All replicas are about to be told of once more."""
+        self._reckoned = 0
 
     def item(
         self,
@@ -38,7 +51,6 @@ class Replicas:
         upstream = context.upstreams[replica.name]
         state, why = _state_of(replica, breaker, record.last_error)
         back_s = breaker["back_in_s"]
-        steps = context.steps.get(replica.name)
         return {
             "pool": pool.name,
             "url": replica.url,
@@ -50,12 +62,13 @@ class Replicas:
             "held": breaker["held"],
             "ejections": breaker["ejections"],
             "in_flight": replica.in_flight,
+            "waiting": upstream.waiting,
             "elsewhere": replica.elsewhere,
             "per_s": round(self._rate(replica.name, upstream.connects + upstream.reused), 1),
             "booked": share_of(replica.booked_us, pool.step_budget_us),
             "cache_usage": None if replica.cache_usage < 0.0 else round(replica.cache_usage, 3),
-            "hook_us": None if steps is None or not steps.steps else round(steps.hook_s / steps.steps * 1e6, 1),
-            "forward_us": None if steps is None or not steps.steps else round(steps.forward_s / steps.steps * 1e6, 1),
+            "budget_us": pool.step_budget_us,
+            **latencies_of(self._minute(pool, replica)),
             "engine": source.engine if source is not None and source.engine else replica.engine,
             "version": "" if source is None else source.version,
             "source": "none" if source is None else source.source.value,
@@ -63,6 +76,10 @@ class Replicas:
             "feed_lost": source is not None and source.boots > 0 and source.source.value != "steps",
             "last_error": record.last_error,
             "errors": errors,
+            "last_errors": [
+                {"at": round(at, 1), "kind": kind, "said": said}
+                for at, kind, said in reversed(context.tally.last_errors.get(replica.name, ()))
+            ],
         }
 
     def forget_all_but(self, names: Container[str]) -> None:
@@ -71,6 +88,7 @@ class Replicas:
             del self._since[name]
             self._sent.pop(name, None)
             self._rates.pop(name, None)
+            self._minutes.pop(name, None)
 
     def _since_when(self, replica: Replica, state: str, in_breaker_s: object) -> float:
         """Since when a replica is in its state; told once, since ages read off two clocks are never quite the same."""
@@ -80,11 +98,22 @@ class Replicas:
         age_s = self._context.health.state_age_s(replica)
         if state in ("ejected", "trial") and isinstance(in_breaker_s, float):
             age_s = in_breaker_s
-        elif known is not None:
-            age_s = 0.0
+        elif known is not None and state != "down":
+            age_s = 0.0  # nobody else knows it; noticed every few seconds at the least
         at = round(self._context.wall() - age_s, 1)
         self._since[replica.name] = (state, at)
         return at
+
+    def _minute(self, pool: Pool, replica: Replica) -> Latencies | None:
+        now_s = self._context.clock()
+        then_s, known = self._minutes.get(replica.name, (-math.inf, None))
+        age_s = now_s - then_s
+        is_due = self._reckoned < _AT_ONCE and age_s >= len(self._since) // _AT_ONCE
+        if is_due or age_s == math.inf:
+            self._reckoned += 1
+            known = self._context.memory.history.latencies(pool.name, replica.name, pool.step_budget_us)
+            self._minutes[replica.name] = now_s, known
+        return known
 
     def _rate(self, name: str, sent: int) -> float:
         """Requests a second, over the last seconds."""
@@ -107,6 +136,6 @@ def _state_of(replica: Replica, breaker: dict[str, object], last_error: str | No
         return "ejected", reason
     if replica.on_trial:
         return "trial", reason
-    return ("resting", "its engine asked for a pause") if replica.resting else ("up", "")
     if replica.warming:
         return "warming", "compiles the grammars that are used most"
+    return ("resting", "its engine asked for a pause") if replica.resting else ("up", "")

@@ -33,12 +33,18 @@ async def pool_totals(context: AdminContext) -> dict[str, PoolTotals]:
             continue
         replicas = pool.replicas
         steps: dict[str, StepTotal] = {}
-        gap_us: float | None = None
+        gaps_us: dict[str, float] = {}
+        first_bytes: dict[str, tuple[int, ...]] = {}
         for at, replica in enumerate(replicas):
             told = _steps(context, replica)
             if told is not None:
                 steps[replica.name] = told
-            gap_us = _longer(gap_us, _gap_us(context, replica))
+            gap_us = _gap_us(context, replica)
+            if gap_us is not None:
+                gaps_us[replica.name] = gap_us
+            counts = context.tally.first_bytes.get(replica.name)
+            if counts is not None:
+                first_bytes[replica.name] = tuple(counts)
             if at % _IN_ONE_TURN == _IN_ONE_TURN - 1:
                 await asyncio.sleep(0)
         totals[name] = PoolTotals(
@@ -47,8 +53,9 @@ async def pool_totals(context: AdminContext) -> dict[str, PoolTotals]:
             spills=spills[name],
             rejects=refused[name] + queue.full + queue.late + queue.homeless,
             ttft=tuple(context.tally.ttft(name).counts),
+            first_bytes=first_bytes,
             steps=steps,
-            gap_us=gap_us,
+            gaps_us=gaps_us,
             in_flight=sum([replica.in_flight for replica in replicas]),
             waiting=pool.waiting,
             booked_us=max([replica.booked_us for replica in replicas], default=0.0),
@@ -67,9 +74,3 @@ def _gap_us(context: AdminContext, replica: Replica) -> float | None:
     """The median of the gaps on its streams, where it has no step feed."""
     itl = context.senses.itl(replica.name)
     return itl.median_us() if itl is not None and itl.on else None
-
-
-def _longer(one: float | None, other: float | None) -> float | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return max(one, other)

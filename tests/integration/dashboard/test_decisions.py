@@ -7,6 +7,7 @@ from typing import Any
 
 import aiohttp
 
+from gateway.hookcost.observation import Origin, StepObservation
 from tests.integration.gateway.harness import CHAT, PLAIN, House, house, until
 
 SECRET = "nobody shall read this"
@@ -67,11 +68,37 @@ async def test_a_request_of_a_barred_signature_is_portrayed_by_the_first_that_co
         await running.bar(ASKED)
         await running.ask(CHAT, ASKED)
 
-        _, text = await running.admin("/api/v1/overview")
-        looks = json.loads(text)["offenders"][f"signature/{signature}"]["looks"]
+        looks = (await overview(running))[f"signature/{signature}"]["looks"]
 
     assert looks["features"]["grammar"] == "json_schema"
     assert looks["predicted_us"] > 0
+
+
+async def test_a_kind_of_request_that_is_dear_is_portrayed_when_it_comes_again_though_nothing_bars_it() -> None:
+    async with house() as running:
+        signature = (await running.post("/api/v1/explain", ASKED))["signature"]
+        oversight = running.gateway._oversight
+        assert oversight is not None
+        origin = Origin("r1", signature, "acme", "grammar", "grammar-0")
+        oversight.step(StepObservation(origin, 0.0, 900.0, {"grammar_fill": 900.0}))
+        shown = await overview(running)
+        assert shown[f"signature/{signature}"]["looks"] is None
+
+        await running.ask(CHAT, PLAIN[CHAT])
+        await running.ask(CHAT, ASKED)
+
+        looks = (await overview(running))[f"signature/{signature}"]["looks"]
+        assert looks["features"]["grammar"] == "json_schema"
+        # Then nothing is looked at any more.
+        proxy = running.gateway._proxy
+        assert proxy is not None
+        assert proxy._begin == proxy._classifier.begin
+
+
+async def overview(running: House) -> Any:
+    """The offenders that the page shows."""
+    _, text = await running.admin("/api/v1/overview")
+    return json.loads(text)["offenders"]
 
 
 async def test_the_end_of_the_gateway_lets_go_of_those_who_watch() -> None:

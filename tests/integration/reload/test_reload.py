@@ -121,6 +121,24 @@ async def test_a_bad_file_changes_nothing_and_says_why_in_every_place(tmp_path: 
         _, shown = await running.ask_admin("GET", "/api/v1/config")
         assert shown["last_error"] is None
         assert await running.metric("steplane_config_last_reload_good") == 1
+        # What failed last is still to be seen, and that nothing fails any more.
+        assert "chatt" in shown["last_failed"]["problems"][0]["said"]
+        _, page = await running.ask_admin("GET", "/api/v1/overview")
+        loaded = page["configuration"]["loaded"]
+        assert "chatt" in loaded["last_failed"]["why"]
+        assert loaded["failing_since"] is None
+        assert "reload" not in [each["key"] for each in page["status"]["line"]["findings"]]
+
+
+async def test_a_bad_file_that_was_only_checked_is_no_failed_reload(tmp_path: Path) -> None:
+    async with site(tmp_path, {"chat": ["a"]}) as running:
+        running.file.write_text(running.file.read_text().replace("default_pool: chat", "default_pool: chatt"))
+
+        status, _ = await running.ask_admin("POST", "/api/v1/reload?check=true")
+
+        assert status == 422
+        _, shown = await running.ask_admin("GET", "/api/v1/config")
+        assert (shown["last_reload"], shown["last_failed"]) == (None, None)
 
 
 async def test_a_dry_run_tells_the_changes_and_makes_none(tmp_path: Path) -> None:

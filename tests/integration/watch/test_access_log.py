@@ -57,17 +57,17 @@ async def test_nothing_secret_is_in_any_log(capfd: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "outcome", "status"),
+    ("path", "body", "require_key", "outcome", "status"),
     [
-        (CHAT, b"{", "refused", 400),
-        ("/abort_request", {}, "refused", 403),
-        (CHAT, BODY, "rejected", 401),
+        (CHAT, b"{", False, "refused", 400),
+        ("/abort_request", {}, True, "refused", 403),
+        (CHAT, BODY, True, "rejected", 401),
     ],
 )
 async def test_who_is_turned_away_gets_a_line_too(
-    capfd: pytest.CaptureFixture[str], path: str, body: object, outcome: str, status: int
+    capfd: pytest.CaptureFixture[str], path: str, body: object, require_key: bool, outcome: str, status: int
 ) -> None:
-    async with house(three_pools(), config=on() | {"tenants": {"require_key": True}}) as here:
+    async with house(three_pools(), config=on() | {"tenants": {"require_key": require_key}}) as here:
         assert (await here.ask(path, body)).status == status
 
     (line,) = lines(capfd.readouterr().err)

@@ -1,10 +1,14 @@
 """Requests as traces: W3C context in and out, spans at a collector, and nothing of it where it is not wanted."""
 
+import importlib
+import pkgutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 
 import pytest
+from opentelemetry.semconv import attributes
+from opentelemetry.semconv._incubating import attributes as incubating
 
 from tests.integration.gateway.harness import CHAT, PLAIN, Engine, hang_up, house, stream
 from tests.integration.watch.collector import Collector
@@ -67,7 +71,61 @@ async def test_spans_say_what_was_asked_and_decided(collector: Collector) -> Non
     assert found["steplane.pool"] == "interactive"
     assert found["steplane.outcome"] == "ok"
     assert found["steplane.signature"].startswith("s1-")
-    assert (await collector.named("chat m")).attributes["steplane.replica"] == "a"
+    leg = (await collector.named("chat m")).attributes
+    assert leg["steplane.replica"] == "a"
+    assert (leg["gen_ai.provider.name"], leg["server.address"]) == ("sglang", "127.0.0.1")
+    assert leg["url.full"] == f"http://127.0.0.1:{leg['server.port']}{CHAT}"
+
+
+def names_of_the_conventions() -> set[str]:
+    """All names of attributes that OpenTelemetry's package of them knows."""
+    found = set()
+    for package in (attributes, incubating):
+        for each in pkgutil.iter_modules(package.__path__):
+            module = importlib.import_module(f"{package.__name__}.{each.name}")
+            found |= {value for name, value in vars(module).items() if name.isupper() and isinstance(value, str)}
+    return found
+
+
+async def test_all_attributes_are_ours_or_those_of_the_conventions(collector: Collector) -> None:
+    config = {"tracing": {"endpoint": collector.url}}
+    options = {"interactive": {"retry": {"attempts": 2}}}
+    engines = [Engine("a", hang_up), Engine("b", hang_up)]
+    async with house({"interactive": engines}, options=options, config=config) as here:
+        await here.ask(CHAT, {**BODY, "stream": True})
+    async with house({"interactive": [Engine("a", stream)]}, config=config) as here:
+        await here.ask(CHAT, {**BODY, "stream": True, "n": 2})
+
+    found = {name for span in collector.spans for name in span.attributes}
+    assert {name for name in found if not name.startswith("steplane.")} <= names_of_the_conventions()
+    assert found >= {"error.type", "http.request.resend_count", "gen_ai.response.time_to_first_chunk", "http.route"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"type": "json_object"}, "json"),
+        ({"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "object"}}}, "json"),
+        ({"type": "text"}, "text"),
+    ],
+)
+async def test_what_kind_of_output_is_asked_for(collector: Collector, asked: dict[str, object], said: str) -> None:
+    config = {"tracing": {"endpoint": collector.url}}
+    async with house({"interactive": [Engine("a")], "grammar": [Engine("b")]}, config=config) as here:
+        await here.ask(CHAT, {**BODY, "response_format": asked})
+
+    assert (await collector.named(f"POST {CHAT}")).attributes["gen_ai.output.type"] == said
+
+
+async def test_a_path_that_a_client_made_up_is_no_name_of_a_span(collector: Collector) -> None:
+    config = {"tracing": {"endpoint": collector.url}}
+    async with house({"interactive": [Engine("a")]}, config=config) as here:
+        await here.ask("/v1/made/up/4711", BODY)
+
+    (span,) = [span for span in collector.spans if not span.parent]
+    assert span.name == "POST"
+    assert span.attributes["url.path"] == "/v1/made/up/4711"
+    assert "http.route" not in span.attributes
 
 
 async def test_each_attempt_has_a_span_and_a_context_of_its_own(collector: Collector) -> None:

@@ -139,8 +139,9 @@ def overview(**changed: Any) -> dict[str, Any]:
         "hook_us": 1900.0, "budget_use": 1.9, "spills": 3.0, "rejects": 1.0,
     }  # fmt: skip
     replica = {
-        "pool": "interactive", "state": "up", "in_flight": 12, "per_s": 34.2, "booked": 0.4, "forward_us": 9000.0,
-        "hook_us": 28.0, "source": "steps", "why": "",
+        "pool": "interactive", "state": "up", "in_flight": 12, "per_s": 34.2, "budget_use": 0.4, "forward_us": 9000.0,
+        "hook_us": 28.0, "ttft_p99_s": 0.7, "itl_p99_us": 12_700.0, "source": "steps", "why": "",
+        "last_errors": [{"at": 940.0, "kind": "first_byte_timeout", "said": "…"}],
     }  # fmt: skip
     offender = {
         "key": BOMB, "state": "open", "since": 990.0, "observed": {"steps": 3, "mean_us": 2500.0}, "tenant": "acme",
@@ -148,7 +149,7 @@ def overview(**changed: Any) -> dict[str, Any]:
     }  # fmt: skip
     return {
         "now": 1000.0,
-        "gateway": {"about": {"version": "1.0", "started": 0.0, "clients": 12_345}},
+        "gateway": {"about": {"version": "1.0", "started": 0.0, "clients": 12_345, "workers": 2}},
         "status": {"line": {"level": "bad", "findings": [{"level": "bad", "said": "x" * 200, "since": 900.0}]}},
         "pools": {"interactive": pool, "a-pool-with-a-very-long-name": pool},
         "replicas": {f"replica-{number}.interactive.svc.cluster.local:30000": replica for number in range(50)},
@@ -170,6 +171,16 @@ def test_the_screen_of_top_fits_the_terminal(width: int, height: int) -> None:
     for wanted in ("something is wrong", "24/24", "31ms", "190%", "q quit", "more"):
         assert wanted in text
     assert "\x1b[31m" not in text
+
+
+def test_a_wide_screen_shows_a_replicas_latencies_and_what_went_wrong_there_last() -> None:
+    console = Console(width=160, record=True, file=StringIO())
+
+    console.print(screen(Shown(overview(), "http://x"), 160, 40))
+
+    text = console.export_text()
+    for wanted in ("700ms", "13ms", "first byte timeout 1 min ago", "2 workers"):
+        assert wanted in text
 
 
 def test_the_screen_says_that_it_is_old_or_paused() -> None:

@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 
 from gateway.control.adminconfig import AdminAuthConfig, AdminConfig, CredentialConfig
+from gateway.control.api.whoami import whoami
 from gateway.control.auth import guard
 from gateway.control.config import parse_config
 from gateway.control.network import Address
@@ -31,14 +32,14 @@ def basic(user: str, password: str) -> str:
 
 
 @asynccontextmanager
-async def port(admin: AdminConfig) -> AsyncIterator[httpx.AsyncClient]:
-    """An admin port that says yes to whatever the guard lets through."""
+async def port(admin: AdminConfig, *routes: web.RouteDef) -> AsyncIterator[httpx.AsyncClient]:
+    """An admin port that has these routes, and says yes to whatever else the guard lets through."""
 
     async def yes(_: web.Request) -> web.Response:
         return web.Response()
 
     app = web.Application(middlewares=[guard(lambda: admin)])
-    app.add_routes([web.route("*", "/{path:.*}", yes)])
+    app.add_routes([*routes, web.route("*", "/{path:.*}", yes)])
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -84,6 +85,22 @@ async def test_logins_and_roles(method: str, path: str, authorization: str, stat
     headers = {"authorization": authorization} if authorization else {}
     async with port(AdminConfig(listen=listen, auth=LOGINS)) as client:
         assert (await client.request(method, path, headers=headers)).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("authorization", "name", "role"),
+    [(f"Bearer {LOOKING}", "eye", "read"), (f"Bearer {ACTING}", "hand", "operate")],
+)
+async def test_who_is_let_in_is_told_what_he_may_do(authorization: str, name: str, role: str) -> None:
+    async with port(AdminConfig(listen=ANYWHERE, auth=LOGINS), web.get("/api/v1/whoami", whoami)) as client:
+        answer = await client.get("/api/v1/whoami", headers={"authorization": authorization})
+
+    assert answer.json() == {"name": name, "role": role}
+
+
+async def test_where_nobody_need_say_who_he_is_everybody_may_do_everything() -> None:
+    async with port(AdminConfig(), web.get("/api/v1/whoami", whoami)) as client:
+        assert (await client.get("/api/v1/whoami")).json() == {"name": "", "role": "operate"}
 
 
 async def test_metrics_may_be_for_readers_alone() -> None:

@@ -7,6 +7,7 @@ import httpx
 import orjson
 import pytest
 
+from gateway.control.dashboard.overview import Overview
 from gateway.control.dashboard.totals import pool_totals
 from gateway.routing.router import Decision
 from tests.unit.control.admins import BOMB, CONFIG, Admin, running_admin
@@ -108,7 +109,7 @@ async def test_the_steps_in_which_a_signature_was_named_are_told(admin: Admin) -
 async def test_totals_are_read_off_the_parts(admin: Admin) -> None:
     pools = admin.context.router.pools
     tally = admin.context.tally
-    tally.finished(Decision(pools["interactive"], "default"), 200, False, 0.1)
+    tally.finished(Decision(pools["interactive"], "default"), 200, False, 0.1, pools["interactive"].replicas[0])
     tally.finished(Decision(pools["grammar"], "default", spilled_from="interactive"), 502, False, -1.0)
     tally.quarantined["grammar", "refused"] += 3
     pools["interactive"].book(pools["interactive"].replicas[0], 250.0)
@@ -118,7 +119,36 @@ async def test_totals_are_read_off_the_parts(admin: Admin) -> None:
     assert (totals["interactive"].requests, totals["interactive"].spills) == (1, 1)
     assert (totals["grammar"].requests, totals["grammar"].failed, totals["grammar"].rejects) == (1, 1, 3)
     assert (totals["interactive"].in_flight, totals["interactive"].booked_us) == (1, 250.0)
+    assert totals["interactive"].ttft == totals["interactive"].first_bytes["i1"]
     assert sum(totals["interactive"].ttft) == 1
+
+
+async def test_a_replica_shows_its_last_errors_newest_first(admin: Admin) -> None:
+    admin.context.tally.upstream_error("grammar", "g1", "died", "g1 closed in mid-response")
+    admin.context.tally.note_error("g1", "answered", "answered 503")
+
+    shown = (await overview(admin))["replicas"]["g1"]
+
+    assert [(each["kind"], each["said"]) for each in shown["last_errors"]] == [
+        ("answered", "answered 503"),
+        ("died", "g1 closed in mid-response"),
+    ]
+    assert shown["errors"] == {"died": 1}
+
+
+async def test_since_when_something_is_wrong_is_known_though_nobody_has_watched(admin: Admin) -> None:
+    watcher = Overview(admin.context)
+    admin.admit("i1", "g1", "q1")
+    await watcher.look()
+    admin.admit("i1", "g1")
+    admin.now_s += 100.0
+    await watcher.look()
+    gone_at = admin.now_s
+    admin.now_s += 3600.0
+
+    findings = (await watcher.compose())["status"]["line"]["findings"]
+
+    assert {each["key"]: each["since"] for each in findings}["pool:quarantine"] == gone_at
 
 
 async def test_decisions_are_kept_while_somebody_watches_those_that_he_wants_to_see(admin: Admin) -> None:

@@ -81,6 +81,7 @@ async def test_all_references_lead_somewhere(admin: Admin) -> None:
         ("GET", "/api/v1/config?full=true", None),
         ("POST", "/api/v1/reload", None),
         ("GET", "/api/v1/overview", None),
+        ("GET", "/api/v1/whoami", None),
         ("POST", "/api/v1/replicas/{replica}/drain", BY),
         ("POST", "/api/v1/replicas/{replica}/undrain", None),
         ("POST", "/api/v1/pools/{pool}/replicas/{replica}/drain", None),

@@ -91,7 +91,7 @@ class _Page(Collector):
         return self.families
 
 
-def test_a_page_of_one_process_is_the_same_after_the_merge() -> None:
+async def test_a_page_of_one_process_is_the_same_after_the_merge() -> None:
     requests = CounterMetricFamily("requests", "How many.", labels=("pool",))
     requests.add_metric(("chat",), 3)
     times = HistogramMetricFamily("ttft_seconds", "How long.", labels=("pool",))
@@ -145,3 +145,26 @@ async def test_somebody_has_thought_of_how_each_gauge_is_put_together() -> None:
         gauges = {each.name for each in create_admin_app(admin.context)[REGISTRY].collect() if each.type == "gauge"}
 
     assert gauges - set(RULES) - ADDED_UP == set()
+
+
+ADD_UP = {
+    "process_open_fds",
+    "process_resident_memory_bytes",
+    "process_virtual_memory_bytes",
+    "steplane_booked_step_seconds",
+    "steplane_client_connections",
+    "steplane_in_flight_requests",
+    "steplane_queue_requests",
+    "steplane_step_budget_seconds",
+    "steplane_structured_requests",
+    "steplane_upstream_connections",
+    "steplane_upstream_waiting_requests",
+}
+"""Gauges of which each worker has its own part."""
+
+
+async def test_of_each_gauge_somebody_has_thought_how_those_of_workers_are_put_together() -> None:
+    async with running_admin() as admin:
+        gauges = {each.name for each in create_admin_app(admin.context)[REGISTRY].collect() if each.type == "gauge"}
+
+    assert gauges - set(RULES) == ADD_UP

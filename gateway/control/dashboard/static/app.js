@@ -9,6 +9,7 @@ import { login } from "./login.js";
 import { Offenders } from "./offenders.js";
 import { showPools } from "./pools.js";
 import { Replicas } from "./replicas.js";
+import { showRole } from "./role.js";
 import { State } from "./state.js";
 import { showStatus } from "./statusline.js";
 import { Stream } from "./stream.js";
@@ -30,7 +31,7 @@ function show() {
   decisions.offer();
   const about = state.item("gateway", "about");
   text(byId("version"), about.version);
-  text(byId("about"), `up ${span(state.time() - about.started)} · ${about.clients} client connections · state in ${about.store}`);
+  text(byId("about"), `up ${span(state.time() - about.started)} · ${about.clients} client connections${about.workers > 1 ? ` · ${about.workers} workers` : ""} · state in ${about.store}`);
 }
 
 function showLive() {
@@ -46,6 +47,7 @@ const stream = new Stream("/api/v1/events", {
   event(name, data) {
     heardAt = Date.now() / 1000;
     down = "";
+    if (name === "snapshot") showRole();
     state.take(name, data);
     show();
     showLive();

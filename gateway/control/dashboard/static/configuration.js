@@ -11,9 +11,11 @@ export class Configuration {
     this.source = h("dd", { class: "mono" });
     this.since = h("dd", { class: "num" });
     this.last = h("dd");
+    this.failed = h("dd", { "data-level": "bad" });
+    this.failedTerm = h("dt", {}, "last failed reload");
     this.problems = h("ul", { class: "problems" });
     byId("loaded").append(
-      h("dl", { class: "pairs" }, h("dt", {}, "in force"), this.source, h("dt", {}, "since"), this.since, h("dt", {}, "last reload"), this.last),
+      h("dl", { class: "pairs" }, h("dt", {}, "in force"), this.source, h("dt", {}, "since"), this.since, h("dt", {}, "last reload"), this.last, this.failedTerm, this.failed),
       this.problems,
     );
   }
@@ -27,6 +29,9 @@ export class Configuration {
     const last = loaded.last_reload;
     put(this.last, "data-level", last?.why ? "bad" : null);
     text(this.last, last ? `${last.outcome} at ${clock(last.at)}, by ${last.trigger}${last.why && !last.problems.length ? `: ${last.why}` : ""}` : "none since the start");
+    const failed = loaded.last_failed;
+    this.failed.hidden = this.failedTerm.hidden = !failed || failed.at === last.at;
+    if (failed) text(this.failed, `${failed.outcome} at ${clock(failed.at)}, by ${failed.trigger}: ${failed.why}`);
     const said = [...(last?.problems ?? []).map((each) => ["bad", each]), ...loaded.warnings.map((each) => ["warn", each])];
     sync(this.problems, said.map(([level, each]) => [each, { level, said: each }]), () => {
       const element = h("li");

@@ -1,7 +1,7 @@
 // The live tail of decisions. Watches only when asked to: until then the gateway notes none.
 
 import { byId, h, put, text } from "./dom.js";
-import { bytes, clock, micros, millis } from "./format.js";
+import { bytes, clock, count, micros, millis } from "./format.js";
 import { Stream } from "./stream.js";
 import { Table } from "./table.js";
 
@@ -37,6 +37,8 @@ export class Decisions {
     text(this.button, "Stop");
     put(this.button, "aria-pressed", "true");
     text(this.table.empty, "waiting for the next request …");
+    this.leftOut = 0;
+    this.count(0);
     this.table.update([]);
   }
 
@@ -47,11 +49,18 @@ export class Decisions {
     put(this.button, "aria-pressed", "false");
   }
 
-  take({ decisions }) {
+  take({ decisions, left_out }) {
+    this.count(left_out);
     if (!decisions.length) return;
     for (const each of decisions) this.found.unshift([`${(this.number += 1)}`, each]);
     this.found.length = Math.min(this.found.length, SHOWN);
     this.table.update(this.found);
+  }
+
+  /** More than the gateway notes in a second are only counted. */
+  count(more) {
+    this.leftOut += more;
+    text(byId("left-out"), this.leftOut ? `· ${count(this.leftOut)} more came too fast to be noted` : "");
   }
 }
 

@@ -45,7 +45,7 @@ export class Offenders {
   }
 
   actions(cell, id) {
-    const release = h("button", { type: "button", class: "quiet", "aria-label": `Release ${id.split("/")[1]}` }, "Release");
+    const release = h("button", { type: "button", class: "quiet operates", "aria-label": `Release ${id.split("/")[1]}` }, "Release");
     cell.append(release);
     let item;
     release.addEventListener("click", () => {

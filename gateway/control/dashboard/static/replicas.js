@@ -1,9 +1,12 @@
-// All replicas: state and why, what runs there, what their engines tell, and the operator's hand on them.
+// All replicas: state and why, their last minute, what their engines tell, and the operator's hand on them.
 
 import { post } from "./api.js";
 import { ask } from "./ask.js";
 import { byId, h, put, text } from "./dom.js";
-import { count, micros, percent, rate, span } from "./format.js";
+import { count, micros, percent, rate, seconds, span } from "./format.js";
+import { overBudget } from "./pools.js";
+import { errorWord, feed, ReplicaDialog, standing } from "./replica.js";
+import { Sparkline } from "./sparkline.js";
 import { Table } from "./table.js";
 
 const BY_STATE = ["down", "ejected", "trial", "draining", "warming", "resting", "up"];
@@ -13,6 +16,7 @@ export class Replicas {
     this.state = state;
     this.filter = byId("replica-filter");
     this.filter.addEventListener("input", () => this.show());
+    this.dialog = new ReplicaDialog(state);
     this.table = new Table(byId("replica-table"), "Replicas", this.columns(), "no replica matches");
   }
 
@@ -20,23 +24,31 @@ export class Replicas {
     const wanted = this.filter.value.trim().toLowerCase();
     const found = this.state.items("replicas").filter(([name, each]) => `${name} ${each.pool} ${each.state}`.toLowerCase().includes(wanted));
     this.table.update(found.sort(([, a], [, b]) => BY_STATE.indexOf(a.state) - BY_STATE.indexOf(b.state)));
+    this.dialog.show();
   }
 
   columns() {
     return [
-      { label: "Replica", class: "name", build: (cell, name) => named(cell, name) },
-      { label: "Pool", show: (each) => each.pool },
+      { label: "Replica", class: "name", build: (cell, name) => this.named(cell, name) },
       { label: "State", build: (cell) => this.standing(cell) },
-      { label: "In flight", num: true, show: (each) => count(each.in_flight) },
+      { label: "In flight", num: true, show: inFlight },
       { label: "Req/s", num: true, show: (each) => rate(each.per_s) },
-      { label: "Booked", num: true, show: (each) => ({ text: percent(each.booked), title: "share of the step budget that is booked" }) },
-      { label: "Hooks", num: true, show: (each) => ({ text: micros(each.hook_us), title: "mean per step since the start" }) },
-      { label: "Forward", num: true, show: (each) => ({ text: micros(each.forward_us), title: "mean per step since the start" }) },
-      { label: "Engine", show: (each) => `${each.engine} ${each.version}`.trim() },
+      { label: "TTFT p50, p99", class: "pair", num: true, show: (each) => `${seconds(each.ttft_p50_s)}, ${seconds(each.ttft_p99_s)}` },
+      { label: "ITL p50, p99", class: "pair", num: true, show: (each) => `${micros(each.itl_p50_us)}, ${micros(each.itl_p99_us)}` },
+      { label: "Steps", build: (cell, name) => this.steps(cell, name) },
+      { label: "Budget used", num: true, show: budget },
+      { label: "Engine", class: "engine", show: (each) => `${each.engine} ${each.version}`.trim() },
       { label: "Feed", show: feed },
-      { label: "Errors", num: true, show: errors },
+      { label: "Errors", build: (cell) => this.errors(cell) },
       { label: "", class: "actions", build: (cell, name) => this.actions(cell, name) },
     ];
+  }
+
+  named(cell, name) {
+    const where = h("span", { class: "dim" });
+    const open = h("button", { type: "button", class: "link", "aria-label": `Details of ${name}`, onclick: () => this.dialog.open(name) }, h("strong", {}, name));
+    cell.append(open, h("br"), where);
+    return (each) => text(where, `${each.pool} · ${each.url.replace(/^https?:\/\//, "")}`);
   }
 
   standing(cell) {
@@ -46,15 +58,32 @@ export class Replicas {
     return (each) => {
       put(chip, "data-state", each.state);
       text(chip, each.state);
-      const since = span(this.state.time() - each.since);
-      const back = each.back_at ? `, back on trial in ${span(each.back_at - this.state.time())}` : "";
-      text(why, `${each.why || each.held || ""}${each.why || each.held ? " · " : ""}${since}${back}`);
+      text(why, standing(each, this.state.time()));
+    };
+  }
+
+  steps(cell, name) {
+    const spark = new Sparkline();
+    cell.append(spark.element);
+    return (each) => spark.update(this.state.minuteOf(name), this.state.replicaColumns, each.budget_us, 1);
+  }
+
+  errors(cell) {
+    const total = h("span", { class: "num" });
+    const latest = h("span", { class: "why dim" });
+    cell.append(total, " ", latest);
+    return (each) => {
+      const sum = Object.values(each.errors).reduce((found, number) => found + number, 0);
+      put(cell, "data-level", each.last_errors.length ? "warn" : null);
+      text(total, sum || !each.last_errors.length ? count(sum) : "");
+      const [error] = each.last_errors;
+      text(latest, error ? `${errorWord(error)} ${span(this.state.time() - error.at)} ago` : "");
     };
   }
 
   actions(cell, name) {
-    const drain = h("button", { type: "button", class: "quiet" });
-    const eject = h("button", { type: "button", class: "quiet", "aria-label": `Eject ${name}` }, "Eject");
+    const drain = h("button", { type: "button", class: "quiet operates" });
+    const eject = h("button", { type: "button", class: "quiet operates", "aria-label": `Eject ${name}` }, "Eject");
     cell.append(drain, " ", eject);
     let draining = false;
     drain.addEventListener("click", () => {
@@ -75,19 +104,10 @@ export class Replicas {
   }
 }
 
-function named(cell, name) {
-  const url = h("span", { class: "dim mono" });
-  cell.append(h("strong", {}, name), " ", url);
-  return (each) => text(url, each.url.replace(/^https?:\/\//, ""));
+function inFlight(each) {
+  return each.waiting ? { text: `${count(each.in_flight)} (${count(each.waiting)} wait)`, level: "warn", title: "for a connection" } : count(each.in_flight);
 }
 
-function feed(each) {
-  const lag = each.feed_lag_s !== null && each.feed_lag_s >= 2 ? `, ${each.feed_lag_s} s late` : "";
-  return { text: each.feed_lost ? "feed lost" : `${each.source}${lag}`, level: each.feed_lost ? "warn" : null };
-}
-
-function errors(each) {
-  const total = Object.values(each.errors).reduce((sum, number) => sum + number, 0);
-  const kinds = Object.entries(each.errors).map(([kind, number]) => `${number} ${kind}`);
-  return { text: count(total), title: [...kinds, each.last_error].filter(Boolean).join(", ") || null, level: total ? "warn" : null };
+function budget(each) {
+  return { text: percent(each.budget_use), level: each.budget_use > 1 ? "bad" : null, title: overBudget(each) || null };
 }

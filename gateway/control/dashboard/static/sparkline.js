@@ -10,8 +10,8 @@ const PLACES = 60;
 const HEADROOM = 1.15;
 
 export class Sparkline {
-  /** `readout`: the element that says what is under the pointer. */
-  constructor(readout) {
+  /** `readout`: the element that says what is under the pointer; none for a small one. */
+  constructor(readout = null) {
     this.readout = readout;
     this.forward = s("path", { class: "forward" });
     this.hook = s("path", { class: "hook" });
@@ -23,6 +23,7 @@ export class Sparkline {
       { class: "spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" },
       this.forward, this.hook, this.over, this.budget, this.cursor,
     );
+    if (!readout) return;
     this.element.addEventListener("pointermove", (event) => this.point(event));
     this.element.addEventListener("pointerleave", () => this.leave());
   }
@@ -50,7 +51,7 @@ export class Sparkline {
     const last = this.rows.findLast((row) => row.steps);
     const said = last ? `latest step: hooks ${micros(last.hook)}, forward ${micros(last.forward)}` : "no steps seen";
     put(this.element, "aria-label", `Time per step. ${said}; budget for hooks ${micros(budgetUs)}`);
-    if (this.at === undefined) this.say(null);
+    if (this.readout && this.at === undefined) this.say(null);
   }
 
   area(values, y) {

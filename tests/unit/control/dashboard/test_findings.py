@@ -115,7 +115,15 @@ def test_of_quarantine_how_much_and_since_the_first() -> None:
     ],
 )
 def test_of_the_configuration(last: dict[str, Any] | None, said: list[str]) -> None:
-    assert [each.said for each in of_configuration({"last_reload": last})] == said
+    assert [each.said for each in of_configuration({"last_reload": last, "failing_since": 0.5})] == said
+
+
+def test_reloads_fail_since_the_first_that_did() -> None:
+    last = {"why": "g.yaml:3:1: …", "needs_restart": [], "at": 9.0}
+
+    (found,) = of_configuration({"last_reload": last, "failing_since": 5.0})
+
+    assert found.since == 5.0
 
 
 def test_of_the_store() -> None:

@@ -2,7 +2,17 @@
 
 import pytest
 
-from gateway.control.dashboard.history import COLUMNS, Figures, History, PoolTotals, StepTotal, quantile
+from gateway.control.dashboard.history import (
+    COLUMNS,
+    REPLICA_COLUMNS,
+    Figures,
+    History,
+    Latencies,
+    PoolTotals,
+    StepTotal,
+    quantile,
+    share_over,
+)
 
 BOUNDS_S = [0.1, 0.2, 0.4]
 
@@ -42,14 +52,17 @@ def test_a_counter_that_began_again_is_no_negative_rate() -> None:
 
 
 def test_times_to_first_byte_are_read_off_their_buckets() -> None:
-    figures = noted(PoolTotals(ttft=[0, 0, 0, 0]), PoolTotals(ttft=[50, 49, 0, 1]))
+    figures = noted(PoolTotals(ttft=[0, 0, 0, 0]), PoolTotals(ttft=[50, 49, 0, 1])).latencies
 
+    assert figures.ttft == (50, 49, 0, 1)
     assert figures.ttft_p50_s == pytest.approx(0.1)
     assert figures.ttft_p99_s == pytest.approx(0.2)
 
 
 def test_the_time_between_tokens_is_that_of_steps_the_longest_among_them() -> None:
-    figures = noted(PoolTotals(steps={"r": StepTotal()}), PoolTotals(steps={"r": steps(100, 7000, 6000, 500, 90_000)}))
+    figures = noted(
+        PoolTotals(steps={"r": StepTotal()}), PoolTotals(steps={"r": steps(100, 7000, 6000, 500, 90_000)})
+    ).latencies
 
     assert figures.itl_p50_us == pytest.approx((700_000 - 90_000) / 99)
     assert figures.itl_p99_us == pytest.approx((700_000 - 90_000) / 99)
@@ -57,7 +70,7 @@ def test_the_time_between_tokens_is_that_of_steps_the_longest_among_them() -> No
 
 
 def test_without_steps_the_gaps_on_streams_stand_in_and_nothing_is_said_of_their_99th() -> None:
-    figures = noted(PoolTotals(gap_us=8000.0), PoolTotals(gap_us=9000.0))
+    figures = noted(PoolTotals(gaps_us={"r": 8000.0}), PoolTotals(gaps_us={"r": 9000.0, "s": 1.0})).latencies
 
     assert (figures.itl_p50_us, figures.itl_p99_us, figures.hook_us) == (9000.0, None, None)
 
@@ -66,14 +79,83 @@ def test_the_budget_is_used_by_the_mean_of_all_steps_whichever_replica_took_them
     before = {"a": StepTotal(), "b": StepTotal()}
     after = {"a": steps(10, 1000, 0, 100, 1000), "b": steps(30, 1000, 0, 300, 1000)}
 
-    assert noted(PoolTotals(steps=before), PoolTotals(steps=after), budget_us=1000.0).budget_use == pytest.approx(0.25)
-    assert noted(PoolTotals(steps=before), PoolTotals(steps=after)).budget_use is None
+    totals = PoolTotals(steps=before), PoolTotals(steps=after)
+
+    assert noted(*totals, budget_us=1000.0).latencies.budget_use == pytest.approx(0.25)
+    assert noted(*totals).latencies.budget_use is None
+
+
+def test_the_budget_is_hit_in_seconds_whose_mean_step_was_over_it() -> None:
+    quiet, busy = StepTotal(10, 0.1, 0.0, 0.001, 0.01), StepTotal(20, 0.2, 0.0, 0.021, 0.01)
+    totals = [PoolTotals(steps={"r": each}) for each in (StepTotal(), quiet, busy, busy)]
+
+    assert noted(*totals, budget_us=1000.0).latencies.over_budget == 0.5
+    assert noted(*totals).latencies.over_budget is None
+    assert share_over([], 1000.0) is None
 
 
 def test_an_engine_that_was_followed_by_another_counts_from_its_beginning() -> None:
     totals = [{"r": steps(100, 10, 5, 1, 10)}, {"r": StepTotal()}, {"r": steps(10, 20, 5, 2, 20)}]
 
-    assert noted(*[PoolTotals(steps=each) for each in totals]).hook_us == pytest.approx(2.0)
+    assert noted(*[PoolTotals(steps=each) for each in totals]).latencies.hook_us == pytest.approx(2.0)
+
+
+def minute(*totals: PoolTotals) -> Latencies:
+    """The last minute of the replica `r` after these totals, a second apart, with a budget of 1,000 µs."""
+    history = History(BOUNDS_S)
+    for second, total in enumerate(totals):
+        history.note(1000.0 + second, {"p": total})
+    found = history.latencies("p", "r", 1000.0)
+    assert found is not None
+    return found
+
+
+def test_a_replica_has_a_minute_of_its_own() -> None:
+    before = PoolTotals(steps={"r": StepTotal(), "s": StepTotal()}, first_bytes={"r": (0, 0, 0, 0)})
+    mine, others = steps(100, 7000, 6000, 500, 90_000), steps(900, 1000, 900, 10, 1000)
+    after = PoolTotals(steps={"r": mine, "s": others}, first_bytes={"r": (50, 49, 0, 1), "s": (900, 0, 0, 0)})
+
+    found = minute(before, after)
+
+    assert (found.hook_us, found.forward_us) == (pytest.approx(500), pytest.approx(6000))
+    assert found.itl_p50_us == pytest.approx((700_000 - 90_000) / 99)
+    assert (found.ttft_p50_s, found.ttft_p99_s) == (pytest.approx(0.1), pytest.approx(0.2))
+    assert (found.budget_use, found.over_budget) == (pytest.approx(0.5), 0.0)
+
+
+def test_a_replica_that_has_just_come_counts_from_its_first_second() -> None:
+    assert minute(PoolTotals(), PoolTotals(), PoolTotals(first_bytes={"r": (0, 4, 0, 0)})).ttft == (0, 4, 0, 0)
+
+
+def test_a_replica_without_steps_has_the_gaps_on_its_streams() -> None:
+    found = minute(PoolTotals(gaps_us={"r": 8000.0}), PoolTotals(gaps_us={"r": 9000.0}))
+
+    assert (found.itl_p50_us, found.itl_p99_us, found.over_budget) == (9000.0, None, None)
+
+
+def test_a_replica_that_is_gone_is_forgotten_and_one_that_was_never_told_of_is_not_known() -> None:
+    history = History(BOUNDS_S)
+    history.note(1.0, {"p": PoolTotals(steps={"r": StepTotal()})})
+    assert history.latencies("p", "r", None) is not None
+
+    history.note(2.0, {"p": PoolTotals()})
+
+    assert history.latencies("p", "r", None) is None
+    assert history.latencies("q", "r", None) is None
+
+
+def test_the_rows_of_a_replica_are_of_seconds_in_which_steps_ended() -> None:
+    history = History(BOUNDS_S)
+    first, second = steps(10, 7000, 6000, 500, 9000), steps(20, 7000, 6000, 500, 9000)
+    for at, total in enumerate((StepTotal(), first, first, second)):
+        history.note(float(at), {"p": PoolTotals(steps={"r": total, "idle": StepTotal()})})
+
+    rows = history.replicas()["r"]
+
+    assert [dict(zip(REPLICA_COLUMNS, row, strict=True)) for row in rows] == [
+        {"at": at, "steps": 10, "forward_us": 6000.0, "hook_us": 500.0, "longest_us": 9000.0} for at in (1.0, 3.0)
+    ]
+    assert history.replicas(1) == {"r": rows[-1:]}
 
 
 def test_a_minute_is_kept_by_seconds_and_an_hour_by_minutes() -> None:
