@@ -538,6 +538,8 @@ class Proxy:
     def send(self, exchange: Exchange, call: Call, replica: Replica) -> None:
         """It is booked on a replica: forward it."""
         call.attempts += 1
+        if call.structured and call.attempts == 1 and self.grammars is not None:
+            self.grammars.sent(exchange, call, replica)
         self._forward(exchange, call, self._links[replica])
         if self._hedges is not None:
             self._hedges.watch(exchange, call)
@@ -550,6 +552,10 @@ class Proxy:
         pool = self._router.pools.get(shadow.pool)
         if self.shadows is None or pool is None or not exchange.buffered or call.features.api is Api.other:
             return
+        allowed = call.request.pools
+        if allowed is not None and shadow.pool not in allowed:
+            self._tally.shadows[shadow.pool, "not_allowed"] += 1
+            return
         body = exchange.body if call.edit is None else call.edit.body
         lines = exchange.head.lines
         if self._tenants.holds_keys:
@@ -559,8 +565,6 @@ class Proxy:
         self.shadows.send(shadow, pool, target, lines, body, call.step_us, call.structured)
 
     def _forward(self, exchange: Exchange, call: Call, link: Link) -> None:
-        if call.structured and call.attempts == 1 and self.grammars is not None:
-            self.grammars.sent(exchange, call, replica)
         decision = call.decision
         assert decision is not None
         assert decision.pool is not None
@@ -584,10 +588,6 @@ class Proxy:
         head_lines, request_lines, body, response_lines = self._dressed(exchange, call, attempt, decision)
         self._enrol(exchange, call, attempt)
         racer.run(link.upstream, headers=request_lines, body=body, response_lines=response_lines, head_lines=head_lines)
-        allowed = call.request.pools
-        if allowed is not None and shadow.pool not in allowed:
-            self._tally.shadows[shadow.pool, "not_allowed"] += 1
-            return
         return attempt
 
     def _enrol(self, exchange: Exchange, call: Call, attempt: Attempt) -> None:
