@@ -170,14 +170,34 @@ class _Worker:
             for sock in self._taken.pop(slot):
                 self._gateway.leave_to_others(sock)
         for slot in slots:
-            if slot in self._taken:
-                continue
-            # A copy, since who stops listening closes it.
-            pairs = [(at, socket.socket(fileno=os.dup(number))) for at, number in self._hello.sockets[slot]]
-            self._taken[slot] = [sock for _, sock in pairs]
-            for at, sock in pairs:
-                await self._gateway.accept(at, sock)
-        self._channel.send(Accepting(slots))
+            if slot not in self._taken:
+                try:
+                    await self._take(slot)
+                except OSError as error:
+                    if not self._taken:
+                        raise
+                    # Of another's place. Those who are clients here are not to pay for it.
+                    _log.error("clients of another worker can't be taken", slot=slot, why=str(error))
+        self._channel.send(Accepting([slot for slot in slots if slot in self._taken]))
+
+    async def _take(self, slot: int) -> None:
+        """Take clients from the sockets of a slot. Raises OSError, with nothing left open."""
+        taken: list[socket.socket] = []
+        try:
+            for at, number in self._hello.sockets[slot]:
+                # A copy, since who stops listening closes it.
+                sock = socket.socket(fileno=os.dup(number))
+                try:
+                    await self._gateway.accept(at, sock)
+                except OSError:
+                    sock.close()
+                    raise
+                taken.append(sock)
+        except OSError:
+            for sock in taken:
+                self._gateway.leave_to_others(sock)
+            raise
+        self._taken[slot] = taken
 
     async def _lend(self) -> None:
         self._hold()
