@@ -1,4 +1,7 @@
-"""Requests that wait until a replica has room for them, and what becomes of them. The queues are routing's."""
+"""Requests that wait until a replica has room for them, and what becomes of them. The queues are routing's.
+
+Where another pool may take what there is no room for, it is asked first, and as long as they wait.
+"""
 
 from collections.abc import Mapping
 from functools import partial
@@ -37,6 +40,13 @@ class WaitingRoom:
         pool = decision.pool
         assert pool is not None
         terms = self._terms[pool.name]
+        hosts = self._hosts(call, pool) if pool.overflow else ()
+        in_line = pool.waiting > 0
+        for host in () if in_line else hosts:
+            replica = host.admit_guest(pool, call.step_us, call.structured, call.tried)
+            if replica is not None:
+                self._visit(exchange, call, decision, host, replica)
+                return
         if pool.resting:
             rejection = self._back_pressure.refusal(call, terms, call.tried)
             if rejection is not None:
@@ -50,6 +60,7 @@ class WaitingRoom:
             tenant=call.tenant,
             priority=self._desk.priority_of(call.tenant),
             excluded=call.tried,
+            hosts=tuple([host.name for host in hosts]),
         )
         call.ticket = ticket
         outcome = terms.queue.wait(ticket)
@@ -59,6 +70,8 @@ class WaitingRoom:
             self._not_admitted(exchange, call, outcome)
         else:
             self._waiting[exchange] = (call, terms)
+            if hosts and in_line:
+                terms.queue.look_abroad()
 
     def leave(self, exchange: Exchange, call: Call) -> None:
         """It does not wait any more: its client has left, or it goes another way."""
@@ -81,17 +94,46 @@ class WaitingRoom:
                 log.exception("recall_failed", signature=signature)
                 exchange.reply(HANDLER_FAILED)
 
+    def _hosts(self, call: Call, pool: Pool) -> tuple[Pool, ...]:
+        """The pools that may take a request as a guest, while its own has no room for it: not what is quarantined, nor
+        has a grammar that costs something else there."""
+        if call.verdict is not None:
+            return ()
+        classification, allowed = call.classification, call.request.pools
+        return tuple(
+            [
+                host
+                for host in pool.overflow
+                if (host.backend == pool.backend or not call.structured)
+                and (host.capabilities is None or host.capabilities.lack(classification) is None)
+                and (allowed is None or host.name in allowed)
+            ]
+        )
+
+    def _visit(self, exchange: Exchange, call: Call, decision: Decision, host: Pool, replica: Replica) -> None:
+        """It is booked on a replica as a guest."""
+        call.decision = self._router.as_guest(decision, host)
+        self._desk.send(exchange, call, replica)
+
     def _admitted(self, exchange: Exchange, call: Call, pool: Pool, replica: Replica) -> None:
         """A place for it has come free, and is booked."""
+        host = None if call.ticket is None else call.ticket.host
         call.ticket = None
         self._waiting.pop(exchange, None)
         try:
             if call.verdict is None and not call.exiled:
                 self._desk.ask_again(call)
                 if call.verdict is not None:  # its signature has tripped while it waited
-                    pool.release(replica, call.step_us, call.structured)
+                    if host is None:
+                        pool.release(replica, call.step_us, call.structured)
+                    else:
+                        host.release_guest(replica, call.step_us, call.structured)
                     self._desk.route(exchange, call)
                     return
+            if host is not None:
+                assert call.decision is not None
+                self._visit(exchange, call, call.decision, host, replica)
+                return
             if pool.balancer is not None:
                 pool.balancer.learn(ask_of(exchange, call), replica)
             self._desk.send(exchange, call, replica)

@@ -96,6 +96,10 @@ def _print(explanation: Explanation) -> None:
         goes = f"[bold red]rejected[/] with {rejection['status']} {rejection['code']}"
     console.print(f"{goes}, rule [bold]{escape(explanation['route'])}[/]")
     console.print(escape(explanation["why"]))
+    if explanation["when_full"]:
+        console.print(
+            escape(f"while that pool is full: {', then '.join(explanation['when_full'])}, if there is room to spare")
+        )
     _print_rules(console, explanation["rules"])
     if explanation["changes"] is not None:
         _print_changes(console, explanation["changes"])

@@ -179,6 +179,20 @@ class AdmissionQueue:
         for origin in self._origins:
             origin._visit(self.pool, replica)
 
+    def look_abroad(self) -> None:
+        """Room of other pools may have come without a word, by what their steps took: give it to those who wait."""
+        for queue in self._hosts:
+            host = queue.pool
+            while self._lanes and not host.waiting:
+                first = next(iter(self._lanes))
+                replica = host.find(first.step_us, first.structured, first.excluded, self.pool)
+                if replica is None:
+                    break
+                left = len(self._lanes)
+                self._visit(host, replica)
+                if len(self._lanes) == left:  # it may not go there
+                    break
+
     def _visit(self, host: Pool, replica: Replica) -> None:
         """A replica of another pool may have room to spare: give it to those who wait here, in order."""
         now_s = self._clock()

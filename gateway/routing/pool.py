@@ -22,6 +22,10 @@ _MOST_LOOKS = 32
 """How many replicas are asked whether a request fits. The rest have as many exchanges in flight or more: something
 runs on each of them, so a request that waits hears of their room when that is released."""
 
+_UNBOOKED = 2.0
+"""How many times what may be booked the hooks of a replica may have taken lately where guests are let in: more
+tells of requests that others have sent, or of costs that nobody has predicted. Plain requests have some hooks, too."""
+
 _ROUNDING_US = 1e-6
 """What sums of step costs may be off after many additions and subtractions."""
 
@@ -313,8 +317,8 @@ class Pool:
     def guest_room_us(self, replica: Replica, origin: "Pool") -> float:
         """What a request of another pool may cost at most to run there now; below 0.0: none may.
 
-        What runs there stays within the step budgets of both pools, as booked and as observed: a guest is slowed no
-        more than at home. Where the costs of this pool are not bounded, guests are only where nothing of its own runs.
+        What runs there stays within the step budgets of both pools: a guest is slowed no more than at home. Where the
+        costs of this pool are not bounded, guests are only where nothing of its own runs.
         """
         most = self.max_in_flight or origin.max_in_flight
         if (most and replica.in_flight >= most) or replica.reserved or replica.on_trial:
@@ -325,7 +329,9 @@ class Pool:
         for budget_us in (self.step_budget_us, origin.step_budget_us):
             if budget_us is not None and budget_us < limit_us:
                 limit_us = budget_us
-        return limit_us + _ROUNDING_US - max(replica.booked_us, replica.hooks_us)
+        if replica.hooks_us > limit_us * _UNBOOKED:
+            return -1.0
+        return limit_us + _ROUNDING_US - replica.booked_us
 
     def _room_beside_guests_us(self, replica: Replica) -> float:
         """`room_us` where guests are to be spared."""

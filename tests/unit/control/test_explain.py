@@ -172,6 +172,22 @@ rules:
     )
 
 
+def test_it_tells_where_requests_go_while_their_pool_is_full() -> None:
+    config = parse_config("""
+default_pool: a
+pools:
+  a: {replicas: [http://h:1], step_budget_us: 9, when_full: {spill: b}}
+  b: {replicas: [http://h:2], step_budget_us: 9, when_full: {spill: c}}
+  c: {replicas: [http://h:3]}
+rules:
+  - {name: last, when: {stream: true}, pool: c}
+""")
+    router = build_router(config, available=True)
+
+    assert explained(router, chat())["when_full"] == ["b", "c"]
+    assert explained(router, chat(stream=True))["when_full"] == []
+
+
 def test_with_replicas_down_it_tells_the_spill_and_the_rejection() -> None:
     config = parse_config("""
 default_pool: a

@@ -47,7 +47,8 @@ class Hall:
         if replica is not None:
             self.running[name] = (own, False, replica, step_us, structured)
             return
-        for host in own.overflow:
+        in_line = own.waiting > 0
+        for host in () if in_line else own.overflow:
             replica = host.admit_guest(own, step_us, structured)
             if replica is not None:
                 self.running[name] = (host, True, replica, step_us, structured)
@@ -66,6 +67,8 @@ class Hall:
         outcome = self.queues[of].wait(waits)
         if outcome is None:
             self.waiting[name] = (self.queues[of], waits)
+            if in_line:
+                self.queues[of].look_abroad()
         elif isinstance(outcome, Rejection):
             self.refused[name] = outcome
         else:
@@ -141,8 +144,8 @@ def test_a_guest_goes_only_where_the_hooks_are_within_its_own_pools_budget(booke
     hall.end_all()
 
 
-@pytest.mark.parametrize(("hooks_us", "taken"), [(1000, True), (1200, False)])
-def test_what_the_feed_tells_counts_as_much_as_what_is_booked(hooks_us: float, taken: bool) -> None:
+@pytest.mark.parametrize(("hooks_us", "taken"), [(2000, True), (2001, False)])
+def test_no_guest_goes_where_the_feed_tells_of_far_more_than_is_booked(hooks_us: float, taken: bool) -> None:
     forms = pool("forms", budget_us=6000, most=9)
     hall = Hall(pool("chat", budget_us=1000, most=1), forms)
     hall.ask("form", "forms", 100)
@@ -289,6 +292,21 @@ def test_a_replica_on_trial_takes_no_guests() -> None:
     hall.ask("a", "chat")
     hall.ask("b", "chat")
     assert list(hall.waiting) == ["b"]
+    hall.end_all()
+
+
+def test_nobody_passes_those_who_wait_where_room_came_without_a_word() -> None:
+    forms = pool("forms", budget_us=6000, most=2)
+    hall = Hall(pool("chat", budget_us=1000, most=1), forms)
+    forms.replicas[0].hooks_us = 5000
+    for name in "abc":
+        hall.ask(name, "chat")
+    assert list(hall.waiting) == ["b", "c"]
+
+    forms.replicas[0].hooks_us = 0
+    hall.ask("d", "chat")
+    assert hall.where() == {"a": "chat0", "b": "forms0", "c": "forms0"}
+    assert list(hall.waiting) == ["d"]
     hall.end_all()
 
 
