@@ -17,7 +17,7 @@ from loadtest.client.openloop import OpenLoop, Target
 from loadtest.client.stepfeed import StepLog
 from loadtest.client.validation import validate
 from loadtest.results.run import ResultsError, Run, new_run, read
-from loadtest.results.slices import Slice, Steps, classes_of, timeline_of
+from loadtest.results.slices import Slice, Steps, classes_of, delivered_of, timeline_of
 from loadtest.traffic.plan import plan
 from loadtest.traffic.scenario import Scenario
 
@@ -102,6 +102,8 @@ async def go_on(
             await asyncio.to_thread(validate, loop.outcomes)
             beside = watched.get(name, Watched())
             made = Slice(name, phase, turn, began, classes_of(scenario, phase, loop.outcomes))
+            since_s = began_s + scenario.warm_s
+            made.delivered_per_s = delivered_of(loop.outcomes, since_s, since_s + scenario.duration_s)
             made.timeline = timeline_of(loop.outcomes, began_s, int(scenario.warm_s + scenario.duration_s) + 1)
             made.steps = _steps(steps, [feeds.index(each) for each in beside.feeds], began + scenario.warm_s)
             if beside.admin is not None:

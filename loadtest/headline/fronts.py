@@ -14,13 +14,25 @@ from loadtest.wire.rounds import free_port
 MIXED = "mixed pool"
 OURS = "Steplane"
 PEERS = ("sglang-router", "smg")
+SLOTS = 16
+"""Sequences that a simulated replica runs at once; the others wait in it."""
+_QUEUED = 2
+"""What Steplane sends beyond that, so that an engine whose sequence ends has another at once."""
 
 _POOLS = """\
 default_pool: interactive
 hookcost: {{grammar_backend: {backend}}}
 pools:
-  interactive: {{replicas: [{interactive}], step_budget_us: 1000}}
-  grammar: {{replicas: [{grammar}], step_budget_us: 6000, when_unavailable: {{spill: quarantine}}}}
+  interactive:
+    replicas: [{interactive}]
+    step_budget_us: 2000
+    admission: {{max_in_flight: {most}}}
+    when_full: {{spill: grammar}}
+  grammar:
+    replicas: [{grammar}]
+    step_budget_us: 6000
+    when_unavailable: {{spill: quarantine}}
+    when_full: {{spill: quarantine}}
   quarantine: {{replicas: [{quarantine}]}}
 rules:
   - {{name: heavy, when: {{heavy: true}}, pool: quarantine}}
@@ -85,7 +97,13 @@ def configuration(replicas: Sequence[str], backend: str) -> str:
         *interactive, quarantine = replicas
         return _TWO_POOLS.format(backend=backend, interactive=", ".join(interactive), quarantine=quarantine)
     *interactive, grammar, quarantine = replicas
-    return _POOLS.format(backend=backend, interactive=", ".join(interactive), grammar=grammar, quarantine=quarantine)
+    return _POOLS.format(
+        backend=backend,
+        interactive=", ".join(interactive),
+        grammar=grammar,
+        quarantine=quarantine,
+        most=SLOTS + _QUEUED,
+    )
 
 
 @contextlib.asynccontextmanager

@@ -20,7 +20,7 @@ def plots(run: Run) -> list[tuple[str, str]]:
     """Titles and SVG of all plots that the run has figures for. Raises PlotError."""
     made: list[tuple[str, Callable[[Run, Any], Any]]] = [
         ("Times between tokens, by class and target", _cdfs),
-        ("The course of hostile traffic", _timeline),
+        ("Second by second", _timeline),
         ("What steps are made of", _steps),
         ("Hook time a step, as predicted and as observed", _costs),
     ]
@@ -100,15 +100,15 @@ def _cdfs(run: Run, pyplot: Any) -> Any:
 
 
 def _timeline(run: Run, pyplot: Any) -> Any:
-    if HOSTILE not in run.phases or not run.judged:
+    if not run.judged:
         return None
-    name = run.judged[0]
+    name, phase = run.judged[0], HOSTILE if HOSTILE in run.phases else run.phases[-1]
     size = (9.5, 1.7 * len(run.targets) + 0.6)
     figure, axes = pyplot.subplots(
         len(run.targets), 1, figsize=size, squeeze=False, sharex=True, sharey=True, layout="constrained"
     )
     for panel, target in zip(axes[:, 0], run.targets, strict=True):
-        slices = [each for each in run.slices if each.target == target and each.phase == HOSTILE]
+        slices = [each for each in run.slices if each.target == target and each.phase == phase]
         start = 0
         for each in slices:
             seconds = each.timeline.get(name, [])
@@ -120,7 +120,7 @@ def _timeline(run: Run, pyplot: Any) -> Any:
             start += len(seconds) + 1
         panel.set(
             yscale="log",
-            title=f"{target}: {name}, p99 (line) and longest (dots) of each second; dashes: breaker opened",
+            title=f"{target}: {name}, {phase}, p99 (line) and longest (dots) of each second; dashes: breaker opened",
         )
         panel.set_ylabel("ms")
         panel.title.set_fontsize(9)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from loadtest.results.ratios import CALM, HOSTILE, goodput_per_s, ratios, tokens_per_s
+from loadtest.results.ratios import CALM, HOSTILE, goodput_per_s, ratios
 from loadtest.results.run import Run
 
 _LATE_MS = 5.0
@@ -22,7 +22,7 @@ def markdown(run: Run) -> str:
 
 
 def isolation(run: Run) -> list[str]:
-    """The ratios of every innocent class: medians over the rounds, each ratio taken within one."""
+    """The ratios of every innocent class, of all rounds together."""
     lines = [
         "| class | target | p99 ITL, times | p99 TTFT, times | goodput, times | goodput of all /s | of hostile /s |",
         "|---|---|---|---|---|---|---|",
@@ -71,7 +71,7 @@ def _steps(run: Run, phase: str) -> list[str]:
             cells = [_number(getattr(steps, name).quantile(0.99)) for name in ("step_us", "forward_us", "hook_us")]
             dear = max(steps.own_us.items(), key=lambda each: each[1].quantile(0.99), default=None)
             cells.append(f"{dear[0]}, {_number(dear[1].quantile(0.99))}" if dear else "-")
-            cells.append(_number(tokens_per_s(run, target, phase)))
+            cells.append(_number(run.delivered_per_s(target, phase)))
             rows.append(f"| {target} | {steps.count} | {' | '.join(cells)} |")
     if not rows:
         return []

@@ -65,11 +65,6 @@ class Figures:
         """Good requests a second."""
         return self.good / self.seconds if self.seconds else math.nan
 
-    @property
-    def tokens_per_s(self) -> float:
-        """Events with text a second."""
-        return self.tokens / self.seconds if self.seconds else math.nan
-
     def document(self) -> dict[str, Any]:
         """For JSON."""
         counts = {name: getattr(self, name) for name in _COUNTS}

@@ -1,4 +1,4 @@
-"""What hostile traffic does to everybody else, as ratios: medians of those of each round."""
+"""What hostile traffic does to everybody else, as ratios of what all whole rounds came to together."""
 
 import math
 from collections.abc import Callable
@@ -35,16 +35,22 @@ def goodput_per_s(run: Run, target: str, phase: str, names: list[str]) -> float:
     return sum([each.goodput_per_s for each in found if each.seconds], 0.0)
 
 
-def tokens_per_s(run: Run, target: str, phase: str) -> float:
-    """Events with text a second, of all classes."""
-    found = [run.figures(target, phase, name) for name in run.classes]
-    return sum([each.tokens_per_s for each in found if each.seconds], 0.0)
+def throughput(run: Run, target: str, other: str, phase: str) -> float:
+    """What a target delivered ÷ what another one did: the median of all rounds' ratios. NaN where there is none."""
+    found = []
+    for turn in run.rounds(target):
+        own, others = (run.delivered_per_s(name, phase, turn) for name in (target, other))
+        if others > 0:
+            found.append(own / others)
+    return median(found) if found else math.nan
 
 
 def _ratio(run: Run, target: str, name: str, value: Callable[[Figures], float]) -> float:
-    found = []
-    for turn in run.rounds(target):
-        calm, hostile = (value(run.figures(target, phase, name, turn)) for phase in (CALM, HOSTILE))
-        if calm > 0 and not math.isnan(hostile):
-            found.append(hostile / calm)
-    return median(found) if found else math.nan
+    both = []
+    for phase in (CALM, HOSTILE):
+        total = Figures()
+        for turn in run.rounds(target):
+            total.merge(run.figures(target, phase, name, turn))
+        both.append(value(total))
+    calm, hostile = both
+    return hostile / calm if calm > 0 else math.nan

@@ -12,7 +12,7 @@ from loadtest.results.figures import Figures
 from loadtest.results.slices import Slice, Steps
 from loadtest.traffic.scenario import Scenario
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 class ResultsError(Exception):
@@ -59,6 +59,11 @@ class Run:
         for each in self._of(target, phase, None):
             total.merge(each.steps)
         return total
+
+    def delivered_per_s(self, target: str, phase: str, turn: int | None = None) -> float:
+        """Tokens a second, of all classes; 0.0 where there is no such slice."""
+        found = [each.delivered_per_s for each in self._of(target, phase, turn)]
+        return sum(found) / len(found) if found else 0.0
 
     def rounds(self, target: str) -> list[int]:
         """The rounds in which every phase was run at the target."""

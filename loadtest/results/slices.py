@@ -1,5 +1,6 @@
 """One slice: one phase at one target in one round, as it is kept."""
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,6 +60,8 @@ class Slice:
     """All that is kept of one.
 
     began:      Unix time of the first moment at which a request could be due.
+    delivered_per_s: tokens that came in the measured time, whenever they were asked for: what a target that has more to
+                do than it can gets done.
     classes:    figures by class.
     timeline:   by class, for each second after `began`: arrivals of tokens, p99 and longest of the times before
                 them, ms.
@@ -72,6 +75,7 @@ class Slice:
     round: int
     began: float
     classes: dict[str, Figures]
+    delivered_per_s: float = 0.0
     timeline: dict[str, list[tuple[int, float, float]]] = field(default_factory=dict)
     steps: Steps = field(default_factory=Steps)
     trips: list[tuple[float, str]] = field(default_factory=list)
@@ -90,6 +94,7 @@ class Slice:
             "round": self.round,
             "began": self.began,
             "classes": {name: each.document() for name, each in self.classes.items()},
+            "delivered_per_s": self.delivered_per_s,
             "timeline": self.timeline,
             "steps": self.steps.document(),
             "trips": self.trips,
@@ -109,6 +114,7 @@ class Slice:
             round=int(document["round"]),
             began=float(document["began"]),
             classes={name: Figures.read(each) for name, each in document["classes"].items()},
+            delivered_per_s=float(document["delivered_per_s"]),
             timeline=timeline,
             steps=Steps.read(document["steps"]),
             trips=[(float(at), str(what)) for at, what in document["trips"]],
@@ -122,6 +128,16 @@ def classes_of(scenario: Scenario, phase: str, outcomes: Sequence[Outcome]) -> d
     for outcome in outcomes:
         by_class[outcome.planned.kind].append(outcome)
     return {name: figures(those, scenario.classes[name].slo, scenario.duration_s) for name, those in by_class.items()}
+
+
+def delivered_of(outcomes: Sequence[Outcome], since: float, until: float) -> float:
+    """`Slice.delivered_per_s`; moments on the clock of the outcomes. What one read brings is spread over all reads."""
+    tokens = 0.0
+    for outcome in outcomes:
+        if outcome.arrivals:
+            came = bisect_left(outcome.arrivals, until) - bisect_left(outcome.arrivals, since)
+            tokens += outcome.tokens * came / len(outcome.arrivals)
+    return tokens / (until - since)
 
 
 def timeline_of(outcomes: Sequence[Outcome], began: float, seconds: int) -> dict[str, list[tuple[int, float, float]]]:

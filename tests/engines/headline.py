@@ -14,7 +14,7 @@ from rich.console import Console
 
 from loadtest.headline.fronts import MIXED, OURS, installed_peers
 from loadtest.headline.measure import Fleet, measure
-from loadtest.headline.outcome import conclude
+from loadtest.headline.outcome import Repetition, conclude
 from loadtest.live import progress
 from loadtest.results.run import Run
 from loadtest.traffic.scenario import Scenario, load
@@ -46,7 +46,7 @@ def main() -> int:
         for url in urls:
             slow_down(url, PACE_S)
         run = uvloop.run(_measure(scenario, urls, [MIXED, *peers, OURS], arguments.out))
-    return conclude([run], arguments.out, None, missing, forgive=True)
+    return conclude([Repetition(run)], arguments.out, None, missing, forgive=True)
 
 
 async def _measure(scenario: Scenario, urls: list[str], names: list[str], out: Path) -> Run:
