@@ -199,3 +199,23 @@ async def test_an_explanation_knows_what_a_tenant_may_use() -> None:
         assert (said["pool"], said["spilled_from"]) == ("b", "a")
         assert "tenant 'acme' may not use pool 'a'" in said["why"]
         assert (await running.post("/api/v1/explain", PLAIN[CHAT]))["pool"] == "a"
+
+
+@pytest.mark.parametrize(("pools", "guest"), [(["a"], False), (["a", "b"], True)])
+async def test_where_its_own_pool_is_full_it_is_no_guest_of_one_that_it_may_not_use(
+    pools: list[str], guest: bool
+) -> None:
+    held = Held(end=ANSWER)
+    full = {"admission": {"max_in_flight": 1, "max_wait_s": 600}, "when_full": {"spill": "b"}}
+    async with house(three(a=held), rules=[], options={"a": full}, config=rights(*pools)) as running:
+        first, second = await running.client(), await running.client()
+        await first.send(request(CHAT, PLAIN[CHAT]))
+        await until(lambda: running.in_flight == 1)
+        await second.send(request(CHAT, PLAIN[CHAT], KEY))
+        if not guest:
+            await until(lambda: running.gateway.router.pools["a"].waiting == 1)
+            held.finish.set()
+        assert goes_to(await second.response(b"POST")) == ("b" if guest else "a")
+        held.finish.set()
+        assert (await first.response(b"POST")).status == 200
+        assert len(running.engines["b-0"].asked) == int(guest)
