@@ -12,7 +12,7 @@ from gateway.hookcost.cache import TextCache
 from gateway.hookcost.classification import Classification, Refusal
 from gateway.hookcost.cost import FREE, HookCost
 from gateway.hookcost.features import Api, Features
-from gateway.hookcost.form import form_of
+from gateway.hookcost.form import Form, form_of
 from gateway.hookcost.grammarcost import GrammarCost, GrammarPricer
 from gateway.hookcost.hooks import front_end_us, hook_charges
 from gateway.hookcost.paths import api_of
@@ -24,6 +24,7 @@ from gateway.hookcost.refusal import heavy_by_limit, refusal_of
 from gateway.hookcost.sampling import SAMPLING_KEYS
 from gateway.hookcost.signature import bucket, digest
 from gateway.hookcost.skim import Skimmed, skim
+from gateway.hookcost.template import Templates
 from gateway.hookcost.turns import at_once
 from gateway.hookcost.values import MalformedError
 
@@ -48,6 +49,7 @@ _CACHE_BYTES = 32 * 1024 * 1024
 _CACHED_SHAPES = 4096
 _FORM_BYTES = 16 * 1024 * 1024
 _PLAIN_FORM_BYTES = 2 * 1024 * 1024
+_TEMPLATE_BYTES = 4 * 1024 * 1024
 _REMEMBERED_BYTES = 64 * 1024
 """Larger bodies are not worth the look-up."""
 _OUTCOMES = 4
@@ -87,7 +89,18 @@ class Classifier:
               of the model's, in its order, where none is named.
     """
 
-    __slots__ = ("_backends", "_forms", "_grammars", "_hooks", "_plain_forms", "_policy", "_pricer", "_shapes", "model")
+    __slots__ = (
+        "_backends",
+        "_forms",
+        "_grammars",
+        "_hooks",
+        "_plain_forms",
+        "_policy",
+        "_pricer",
+        "_shapes",
+        "_templates",
+        "model",
+    )
 
     def __init__(
         self,
@@ -106,6 +119,7 @@ class Classifier:
         self._forms: TextCache[Classification] = TextCache(_FORM_BYTES)
         self._plain_forms: TextCache[Classification] = TextCache(_PLAIN_FORM_BYTES)
         """Apart, so that plain requests that differ each time (in `user`, say) push nothing out that took longer."""
+        self._templates: Templates[Classification] = Templates(_TEMPLATE_BYTES)
 
     def classify(self, path: str, body: bytes) -> Classification:
         """Features, predicted cost and signatures of one request; never raises.
@@ -131,13 +145,17 @@ class Classifier:
         api = api_of(path)
         if api is Api.other:
             return Classification(Features(body_bytes=len(body)), FREE, self._shape(("other",)))
-        form = b""
+        form: Form | None = None
         if api is Api.chat and len(body) <= _REMEMBERED_BYTES:
-            form, prompt_bytes = form_of(body)
-            if form:
-                known = self._plain_forms.get(form) or self._forms.get(form)
+            known, prompt_bytes = self._templates.match(body)
+            if known is not None:
+                return known.sized(prompt_bytes, len(body))
+            form = form_of(body)
+            if form is not None:
+                known = self._plain_forms.get(form.key) or self._forms.get(form.key)
                 if known is not None:
-                    return known.sized(prompt_bytes, len(body))
+                    self._templates.keep(body, form.start, form.end, known)
+                    return known.sized(form.prompt_bytes, len(body))
         data = parse(body)
         if isinstance(data, Refusal):
             return self._refused(Features(api=api, body_bytes=len(body)), data)
@@ -146,15 +164,15 @@ class Classifier:
             if features is not None:
                 shape = self._shapes.get(features.model)
                 plain = Classification(features, FREE, shape or self._plain_shape(features.model))
-                if form:
-                    self._plain_forms.put(form, plain)
+                if form is not None:
+                    self._plain_forms.put(form.key, plain)
                 return plain
         turns = self._read(api, Skimmed(data), len(body))
         seen = take_turn(turns)
         if seen is None:
             return turns
-        if form and seen.refusal is None and seen.features.prompt_logprobs < 0:
-            self._forms.put(form, seen)
+        if form is not None and seen.refusal is None and seen.features.prompt_logprobs < 0:
+            self._forms.put(form.key, seen)
         return seen
 
     def _in_turns(self, api: Api, body: bytes) -> Turns:

@@ -41,6 +41,8 @@ _PIECE_CONTAINERS = 300
 _FIELD_BYTES = 512
 """No field of any engine has a longer name, be each of its characters escaped."""
 _WINDOW_BYTES = 32 * 1024
+_SPARSE_BYTES = 64
+"""Where a quote stands further from the last one, finding it takes no longer than walking up to it."""
 
 PROMPT_KEYS = frozenset(
     (
@@ -275,24 +277,52 @@ def _key(body: bytes, at: int, longest: int) -> Generator[None, None, tuple[str,
 def _string_end(body: bytes, at: int) -> Generator[None, None, int]:
     """The place behind the string that begins at `at`.
 
-    Without a backslash before the next quote two searches settle it; with one, the escapes are walked over a window at
-    a time, which never ends between a backslash and what it escapes.
+    A quote ends it unless an odd number of backslashes stands before it; what else is escaped is not looked at. Where
+    escaped quotes stand close together, they are walked over a window at a time, which never ends between a backslash
+    and what it escapes.
     """
-    search = at + 1
+    search = turn = at + 1
+    before = 0
+    """Backslashes just before `search` that are part of no escape yet."""
     while True:
         found = body.find(b'"', search, search + _SLICE_BYTES)
-        if found >= 0 and body.find(b"\\", search, found) < 0:
+        if found < 0:
+            end = min(search + _SLICE_BYTES, len(body))
+            backslashes = _backslashes(body, search, end)
+            before = backslashes + (before if backslashes == end - search else 0)
+            search = end
+            if search >= len(body):
+                raise _BrokenError(len(body))
+            yield
+            continue
+        backslashes = _backslashes(body, search, found)
+        if backslashes == found - search:
+            backslashes += before
+        if backslashes % 2 == 0:
             return found + 1
-        if found < 0 and body.find(b"\\", search, search + _SLICE_BYTES) < 0:
-            search += _SLICE_BYTES
-        else:
+        dense = found - search < _SPARSE_BYTES
+        search, before = found + 1, 0
+        if dense:
             rest = _STRING_REST.match(body, search, search + _WINDOW_BYTES)
             search = rest.end() if rest is not None else search
             if body[search : search + 1] == b'"':
                 return search + 1
-        if search >= len(body):
-            raise _BrokenError(len(body))
-        yield
+            if search >= len(body):
+                raise _BrokenError(len(body))
+        if search - turn > _WINDOW_BYTES:
+            turn = search
+            yield
+
+
+def _backslashes(body: bytes, start: int, end: int) -> int:
+    """How many stand in a row before `end`, back to `start` at most."""
+    if body[end - 1 : end] != b"\\" or start >= end:
+        return 0
+    near = max(start, end - 64)
+    kept = len(body[near:end].rstrip(b"\\"))
+    if kept or near == start:
+        return end - near - kept
+    return end - start - len(body[start:end].rstrip(b"\\"))
 
 
 def _scan(body: bytes, at: int, value: _Value, messages: bool, pace: _Pace) -> Generator[None, None, None]:
