@@ -22,23 +22,26 @@ _MAX_GIVEN = 512
 _SPACE = b" \t\r\n"
 
 
-def spliced(body: bytes, features: Features, engine: str, engine_id: str) -> bytes | None:
-    """`body` with the engine's request id in it, or None where nothing is to be changed.
+def spliced(body: bytes, features: Features, engine: str, engine_id: str) -> tuple[int, bytes]:
+    """The engine's request id for a body: how much of `body` is sent, and what behind that. -1: nothing is changed.
 
     A client's own `rid` is left alone (see `given_ids`), but a `null` is none. `body` must be a JSON object.
     """
     field = _ID_FIELDS.get(features.api) if engine == "sglang" else None
     if field is None or features.rid_given:
-        return None
+        return -1, b""
     return overridden(body, field, engine_id)
 
 
-def overridden(body: bytes, field: bytes, engine_id: str) -> bytes:
-    """`body` with a field behind all others: of duplicate keys the last one wins in the engine's parser."""
+def overridden(body: bytes, field: bytes, engine_id: str) -> tuple[int, bytes]:
+    """A field behind all others: of duplicate keys the last one wins in the engine's parser.
+
+    How much of `body` is sent, and what behind that: a large body is not copied for it.
+    """
     end = body.rindex(b"}")
     before = body[end - 1 : end]
     empty = before == b"{" or (before in _SPACE and body[:end].rstrip(_SPACE).endswith(b"{"))
-    return b'%b%b"%b":"%b"%b' % (body[:end], b"" if empty else b",", field, engine_id.encode(), body[end:])
+    return end, b'%b"%b":"%b"%b' % (b"" if empty else b",", field, engine_id.encode(), body[end:])
 
 
 def given_ids(body: bytes, features: Features, engine: str, request_id: bytes) -> tuple[str, ...]:

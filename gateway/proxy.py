@@ -571,11 +571,17 @@ class Proxy:
         attempt = Attempt(exchange, call, link, decision.pool, call.engine_id, exchange.client.clock.at)
         attempt.guest_of = decision.guest_of
         call.attempt = attempt
-        head_lines, request_lines, body, response_lines = self._dressed(exchange, call, attempt, decision)
+        head_lines, request_lines, body, cut, tail, response_lines = self._dressed(exchange, call, attempt, decision)
         self._enrol(exchange, call, attempt)
         self.listen(exchange, call, attempt)
         exchange.forward(
-            link.upstream, headers=request_lines, body=body, response_lines=response_lines, head_lines=head_lines
+            link.upstream,
+            headers=request_lines,
+            body=body,
+            cut=cut,
+            tail=tail,
+            response_lines=response_lines,
+            head_lines=head_lines,
         )
 
     def race(self, exchange: Exchange, call: Call, replica: Replica, racer: Racer) -> Attempt:
@@ -585,9 +591,17 @@ class Proxy:
         assert decision is not None
         assert decision.pool is not None
         attempt = Attempt(exchange, call, link, decision.pool, self._ids.new(), exchange.client.clock.at)
-        head_lines, request_lines, body, response_lines = self._dressed(exchange, call, attempt, decision)
+        head_lines, request_lines, body, cut, tail, response_lines = self._dressed(exchange, call, attempt, decision)
         self._enrol(exchange, call, attempt)
-        racer.run(link.upstream, headers=request_lines, body=body, response_lines=response_lines, head_lines=head_lines)
+        racer.run(
+            link.upstream,
+            headers=request_lines,
+            body=body,
+            cut=cut,
+            tail=tail,
+            response_lines=response_lines,
+            head_lines=head_lines,
+        )
         return attempt
 
     def _enrol(self, exchange: Exchange, call: Call, attempt: Attempt) -> None:
@@ -607,10 +621,11 @@ class Proxy:
 
     def _dressed(
         self, exchange: Exchange, call: Call, attempt: Attempt, decision: Decision
-    ) -> tuple[bytes, bytes, bytes | None, bytes]:
+    ) -> tuple[bytes, bytes, bytes | None, int, bytes, bytes]:
         """What an attempt is sent with, and its answer.
 
-        Lines in the place of the client's, further lines, a body if it is changed, response lines.
+        Lines in the place of the client's, further lines, a body if there is one here, how much of it is sent (-1: all)
+        and what behind it, response lines.
         The one place where a request and its answer are edited: by the decision, and by the replica's engine.
         """
         link = attempt.link
@@ -631,21 +646,19 @@ class Proxy:
         if self.tracer is not None:
             head_lines = self.tracer.sent(call, attempt, head_lines)
         if not exchange.buffered:
-            return head_lines, request_lines + link.terms.credentials, None, response_lines
+            return head_lines, request_lines + link.terms.credentials, None, -1, b"", response_lines
         source = exchange.body if call.edit is None else call.edit.body
         if call.structured and attempt.pool.spells_schemas:
             source = self._spelling.apply(call.features.api, source) or source
-        body = spliced(source, call.features, link.replica.engine, attempt.engine_id)
-        if body is None:
-            body, request_lines = self._identified(exchange, call, attempt, source, request_lines)
-        if body is None and source is not exchange.body:
-            body = source
-        return head_lines, request_lines + link.terms.credentials, body, response_lines
+        cut, tail = spliced(source, call.features, link.replica.engine, attempt.engine_id)
+        if cut < 0:
+            cut, tail, request_lines = self._identified(exchange, call, attempt, source, request_lines)
+        return head_lines, request_lines + link.terms.credentials, source, cut, tail, response_lines
 
     def _identified(
         self, exchange: Exchange, call: Call, attempt: Attempt, source: bytes, request_lines: bytes
-    ) -> tuple[bytes | None, bytes]:
-        """Body and request lines where the engine's id for a request is not one of ours in its body.
+    ) -> tuple[int, bytes, bytes]:
+        """How much of the body is sent, what behind it, and request lines, where no id of ours is `spliced` into it.
 
         A client may choose the id, but not one that is in use: what it costs would be put down to another.
         """
@@ -654,15 +667,16 @@ class Proxy:
         given = given_ids(source, features, engine, exchange.request_id)
         if any(self._running.known(rid) for rid in given):
             if engine == "vllm":
-                return None, b"x-request-id: %b\r\n" % attempt.engine_id.encode()
-            return overridden(source, b"rid", attempt.engine_id), request_lines
+                return -1, b"", b"x-request-id: %b\r\n" % attempt.engine_id.encode()
+            cut, tail = overridden(source, b"rid", attempt.engine_id)
+            return cut, tail, request_lines
         if given and given != (attempt.engine_id,):
             attempt.given = given
             for rid in given:
                 self._running.add_given(rid, attempt)
         elif engine == "sglang" and not given:
             request_lines = b"%bx-steplane-rid: %b\r\n" % (request_lines, attempt.engine_id.encode())
-        return None, request_lines
+        return -1, b"", request_lines
 
     def _finish_attempt(self, exchange: Exchange, call: Call, attempt: Attempt) -> None:
         """The exchange is over while its attempt ran."""

@@ -466,11 +466,14 @@ class ClientConnection:
     def _read_body(self, exchange: Exchange, data: bytes) -> bytes:
         """Read on in a body; returns what follows it."""
         if self._chunks is None:
-            piece = data[: self._body_remaining]
-            self._body_remaining -= len(piece)
+            remaining = self._body_remaining
+            if len(data) <= remaining:  # compiled, a slice of all of it would be a copy
+                piece, rest = data, b""
+            else:
+                piece, rest = data[:remaining], data[remaining:]
+            self._body_remaining = remaining = remaining - len(piece)
             exchange.add_body(piece)
-            rest = data[len(piece) :]
-            complete = not self._body_remaining
+            complete = not remaining
         else:
             piece, rest = self._chunks.feed(data)
             if piece:

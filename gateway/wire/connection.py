@@ -96,13 +96,21 @@ class UpstreamConnection:
 
     def begin(self, exchange: Exchange, data: bytes) -> None:
         """Write a request, or as much of it as there is."""
+        self._begin(exchange)
+        self._transport.write(data)
+
+    def begin_in_parts(self, exchange: Exchange, parts: list[bytes | memoryview]) -> None:
+        """Write a request without joining its parts."""
+        self._begin(exchange)
+        self._transport.writelines(parts)
+
+    def _begin(self, exchange: Exchange) -> None:
         self._exchange = exchange
         client = exchange.client
         self._began_at = client.clock.at
         self._write = client.transport.write
         if client.write_paused:
             self._transport.pause_reading()
-        self._transport.write(data)
 
     def serve(self, exchange: Exchange) -> None:
         """The request was written for another exchange; its response is for this one, of the same client."""
@@ -268,7 +276,8 @@ class UpstreamConnection:
                 keep_alive = False
             else:
                 framing = b"transfer-encoding: chunked\r\n"
-        body = self._framed(exchange, data[end:])
+        rest = data[end:]
+        body = self._framed(exchange, rest)
         if body is None:
             return
         if not keep_alive:
@@ -281,7 +290,7 @@ class UpstreamConnection:
             self._held_bytes = 0
         else:
             exchange.begin_response(head.status)
-        self.last_read = data[end:] or _NO_EVENT_YET
+        self.last_read = rest or _NO_EVENT_YET
         self._write_on(
             exchange,
             b"%b%b%b%b\r\n%b" % (status_line(head.status), head.lines, framing, exchange.response_lines, body),

@@ -107,6 +107,8 @@ class Exchange:
     _parts: list[bytes] | None = None
     _attempt_lines = b""
     _attempt_body = b""
+    _attempt_cut = 0
+    _attempt_tail = b""
     _head_lines: bytes | None = None
     _body_given = False
     _body_ended = False
@@ -144,6 +146,8 @@ class Exchange:
         *,
         headers: bytes = b"",
         body: bytes | None = None,
+        cut: int = -1,
+        tail: bytes = b"",
         response_lines: bytes = b"",
         head_lines: bytes | None = None,
     ) -> None:
@@ -152,13 +156,16 @@ class Exchange:
         headers:        extra request header lines, each ended by CRLF.
         head_lines:     sent instead of the head's own lines.
         body:           sent instead of the buffered body; ignored for a body that is streamed through.
+        cut, tail:      so many bytes of the body are sent, and behind them this; all of it if negative.
         response_lines: extra response header lines for the client, each ended by CRLF.
         """
         if self.state == State.done:
             return
         self.response_lines = response_lines
         self._attempt_lines = headers
-        self._attempt_body = self.body if body is None else body
+        self._attempt_body = body = self.body if body is None else body
+        self._attempt_cut = len(body) if cut < 0 else cut
+        self._attempt_tail = tail
         self._head_lines = head_lines
         connection = upstream.take(self.client.clock.at)
         if connection is not None:
@@ -229,6 +236,7 @@ class Exchange:
         self._drop_connection()
         self._pending = other._pending
         self._attempt_lines, self._attempt_body = other._attempt_lines, other._attempt_body
+        self._attempt_cut, self._attempt_tail = other._attempt_cut, other._attempt_tail
         self._head_lines = other._head_lines
         self.response_lines = other.response_lines
         self.state = State.connecting
@@ -250,15 +258,16 @@ class Exchange:
             self.flush_body()
             return
         client.deadline = client.clock.at + client.timeouts.first_byte_s
-        body = self._attempt_body
-        size = len(body)
+        body, tail = self._attempt_body, self._attempt_tail
+        cut = self._attempt_cut
+        size = cut + len(tail)
         if not size:
             connection.begin(self, self._spelled(self._length_line(0 if head.has_length or head.chunked else -1)))
         elif size < _COPY_BELOW:
-            connection.begin(self, self._spelled(b"content-length: %d\r\n" % size, body))
+            connection.begin(self, self._spelled(b"content-length: %d\r\n" % size, body[:cut], tail))
         else:
-            connection.begin(self, self._spelled(b"content-length: %d\r\n" % size))
-            connection.write_body(body)
+            spelled = self._spelled(b"content-length: %d\r\n" % size)
+            connection.begin_in_parts(self, [spelled, memoryview(body)[:cut], tail])
 
     def begin_response(self, status: int) -> None:
         """The response head is about to be written: from here on there is no other attempt."""
@@ -399,11 +408,11 @@ class Exchange:
             self.connection.drop()
             self.connection = None
 
-    def _spelled(self, framing: bytes, body: bytes = b"") -> bytes:
+    def _spelled(self, framing: bytes, body: bytes = b"", tail: bytes = b"") -> bytes:
         head, client = self.head, self.client
         if head.trail is not client.trail:
             client.follow(head.trail)
-        return b"%b %b HTTP/1.1\r\n%b%b%b%b\r\n%b" % (
+        return b"%b %b HTTP/1.1\r\n%b%b%b%b\r\n%b%b" % (
             head.method,
             head.target,
             head.lines if self._head_lines is None else self._head_lines,
@@ -411,6 +420,7 @@ class Exchange:
             self._attempt_lines,
             framing,
             body,
+            tail,
         )
 
     @staticmethod
@@ -421,5 +431,5 @@ class Exchange:
 _NEVER: Final = float("inf")
 _END_WITHIN_S: Final = 1.0
 """How long we wait for the rest of an event before we end a stream without it."""
-_COPY_BELOW: Final = 64 * 1024
-"""Bodies up to this size are joined to the head: one copy costs less than a second write."""
+_COPY_BELOW: Final = 16 * 1024
+"""Bodies up to this size are joined to the head: one copy costs less than a write of several pieces."""

@@ -53,12 +53,22 @@ class Racer(Exchange):
         *,
         headers: bytes = b"",
         body: bytes | None = None,
+        cut: int = -1,
+        tail: bytes = b"",
         response_lines: bytes = b"",
         head_lines: bytes | None = None,
     ) -> None:
         """Send the request; see `forward`. The first attempt's time for its first byte runs on as it was."""
         deadline = self.client.deadline
-        self.forward(upstream, headers=headers, body=body, response_lines=response_lines, head_lines=head_lines)
+        self.forward(
+            upstream,
+            headers=headers,
+            body=body,
+            cut=cut,
+            tail=tail,
+            response_lines=response_lines,
+            head_lines=head_lines,
+        )
         self.client.deadline = deadline
 
     def stop(self) -> None:

@@ -24,7 +24,8 @@ ID = "ab-000000000001"
     ],
 )
 def test_the_id_is_the_last_field_and_every_byte_of_the_body_stays(api: Api, body: bytes, expected: bytes) -> None:
-    changed = spliced(body, Features(api), "sglang", ID)
+    cut, tail = spliced(body, Features(api), "sglang", ID)
+    changed = body[:cut] + tail
     assert changed == expected.replace(b"%b", ID.encode())
     assert list(json.loads(changed).items())[:-1] == list(json.loads(body).items())
 
@@ -32,9 +33,9 @@ def test_the_id_is_the_last_field_and_every_byte_of_the_body_stays(api: Api, bod
 @pytest.mark.parametrize("rid", [b"null", b'""', b"[]", b"[null]"])
 def test_a_client_cannot_make_the_engine_choose_an_id_that_nobody_knows(rid: bytes) -> None:
     body = b'{"r\\u0069d":%b,"text":"x"}' % rid
-    changed = spliced(body, classify("/generate", body).features, "sglang", ID)
-    assert changed is not None
-    assert json.loads(changed)["rid"] == ID
+    cut, tail = spliced(body, classify("/generate", body).features, "sglang", ID)
+    assert cut > 0
+    assert json.loads(body[:cut] + tail)["rid"] == ID
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,9 @@ def test_the_ids_that_a_client_chose_are_known(body: bytes, engine: str, ids: tu
 
 
 def test_an_id_that_is_in_use_is_overridden_in_the_engine_s_parser() -> None:
-    assert json.loads(overridden(b'{"text":"x","rid":"mine"}', b"rid", ID)) == {"text": "x", "rid": ID}
+    body = b'{"text":"x","rid":"mine"}'
+    cut, tail = overridden(body, b"rid", ID)
+    assert json.loads(body[:cut] + tail) == {"text": "x", "rid": ID}
 
 
 @pytest.mark.parametrize(
@@ -65,7 +68,7 @@ def test_an_id_that_is_in_use_is_overridden_in_the_engine_s_parser() -> None:
     ],
 )
 def test_a_body_stays_untouched_where_no_id_can_or_should_be_set(features: Features, engine: str) -> None:
-    assert spliced(b'{"model":"m"}', features, engine, ID) is None
+    assert spliced(b'{"model":"m"}', features, engine, ID) == (-1, b"")
     assert engine_ids(features, engine, ID) == ()
 
 
