@@ -14,21 +14,17 @@ from gateway.feed.reach import Reach, Way
 class ReplicaSession:
     """Asks replicas, each the way that leads to it. Takes what an `aiohttp.ClientSession` takes; keeps no cookie."""
 
-    def __init__(
-        self, user: str, reach: Reach, *, keep_s: float = 0.0, limit_per_host: int = 0, total_s: float | None = 300.0
-    ) -> None:
+    def __init__(self, user: str, reach: Reach, *, keep_s: float = 0.0, total_s: float | None = 300.0) -> None:
         """A session of the user agent `steplane-USER`.
 
-        keep_s:         how long a connection is kept for the next request; 0: each request has one of its own.
-        limit_per_host: connections at the same time, 0: any number.
-        total_s:        for each request, unless it says otherwise.
+        keep_s:  how long a connection is kept for the next request; 0: each request has one of its own.
+        total_s: for each request, unless it says otherwise.
         """
         self._user = user
         self._reach = reach
         self._keep: dict[str, Any] = {"force_close": True} if keep_s <= 0 else {"keepalive_timeout": keep_s}
-        self._limit_per_host = limit_per_host
         self._timeout = aiohttp.ClientTimeout(total=total_s, sock_connect=30.0)
-        self._tcp = self._open(aiohttp.TCPConnector(limit=0, limit_per_host=limit_per_host, **self._keep))
+        self._tcp = self._open(aiohttp.TCPConnector(limit=0, **self._keep))
         self._unix: dict[str, aiohttp.ClientSession] = {}
         """By the path of the socket."""
 
@@ -60,7 +56,7 @@ class ReplicaSession:
             return self._tcp
         session = self._unix.get(way.socket)
         if session is None:
-            connector = aiohttp.UnixConnector(way.socket, limit=self._limit_per_host, **self._keep)
+            connector = aiohttp.UnixConnector(way.socket, limit=0, **self._keep)
             session = self._unix[way.socket] = self._open(connector)
         return session
 
