@@ -25,7 +25,9 @@ class Site:
     """Where a gateway is to run: it listens on `port` of 127.0.0.1, its replicas on `replicas`, each a `host:port`.
 
     feed: whether the replicas are said to have step feeds: `auto` or `off`.
-    fill: ports of a replica and its step feed for models called `fill-*`, if there is one; for Steplane alone.
+    health_s: between two looks at a replica's health.
+    fill: ports of a replica and its step feed for models called `fill-*`, if there is one.
+    All but the ports and the directory are for Steplane alone.
     """
 
     directory: Path
@@ -33,6 +35,8 @@ class Site:
     admin_port: int
     replicas: tuple[str, ...]
     feed: str = "auto"
+    health_s: float = 60.0
+    """HAProxy checks nothing here, and probes are no part of the data plane."""
     fill: tuple[int, int] | None = None
 
     @property
@@ -95,18 +99,18 @@ pools:
   interactive:
     engine: sglang
     feed: "{feed}"
-    health: &seldom {{interval_s: 60}}  # HAProxy checks nothing here, and probes are no part of the data plane
+    health: &often {{interval_s: {health_s:g}}}
     replicas: [{interactive}]
     step_budget_us: 1000
   grammar:
     engine: sglang
-    health: *seldom
+    health: *often
     replicas: [{grammar}]
     step_budget_us: 2000
     when_unavailable: {{spill: quarantine}}
   quarantine:
     engine: sglang
-    health: *seldom
+    health: *often
     replicas: [{quarantine}]
 {fill_pool}rules:
 {fill_rule}  - {{name: heavy, when: {{heavy: true}}, pool: quarantine}}
@@ -120,7 +124,7 @@ pools:
 _FILL_POOL = """\
   fill:
     engine: sglang
-    health: *seldom
+    health: *often
     replicas: [{{url: "http://127.0.0.1:{0}", feed: "http://127.0.0.1:{1}"}}]
 """
 _FILL_RULE = '  - {name: fill, when: {model: "fill-*"}, pool: fill}\n'
@@ -153,6 +157,7 @@ def _steplane_configuration(site: Site) -> Path:
             grammar=urls[-2],
             quarantine=urls[-1],
             feed=site.feed,
+            health_s=site.health_s,
             fill_pool=_FILL_POOL.format(*site.fill) if site.fill else "",
             fill_rule=_FILL_RULE if site.fill else "",
         )

@@ -63,6 +63,8 @@ class Plan:
     """Of the LLM routers, whose figures need not be as sharp."""
     warm_s: float = 0.0
     """Unmeasured, before each run: connections that idled while others were measured are made anew."""
+    settle_s: float = 0.0
+    """Between the start of the gateways and the first round: large fleets are looked at in turn."""
 
     def rounds_of(self, contender: Contender) -> int:
         """How often a contender is measured."""
@@ -182,6 +184,7 @@ def measure(
             for gateway in gateways:
                 if fits := fitting(kind, gateway.contender):
                     run(driver, gateway, fits, files[kind.name], _WARM_S)
+        time.sleep(plan.settle_s)
         for number in range(plan.rounds):
             say(f"round {number + 1} of {plan.rounds}")
             for kind in plan.kinds:

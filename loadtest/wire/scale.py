@@ -1,4 +1,4 @@
-"""What a request costs as things grow: its body, the number of replicas, the cost book.
+"""What a request costs as things grow: its body, the number of replicas, the cost book; and what idle replicas cost.
 
 Owns the sizes and the fit of a line to them. The runs are those of rounds.py.
 """
@@ -6,12 +6,14 @@ Owns the sizes and the fit of a line to them. The runs are those of rounds.py.
 import re
 import statistics
 import tempfile
+import time
 import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from loadtest.wire import process
 from loadtest.wire.contenders import Contender, Site, on_loopback
 from loadtest.wire.driver import Driver
 from loadtest.wire.filling import Filler
@@ -28,6 +30,11 @@ _KNOWN = re.compile(r"^steplane_cost_book_signatures ([0-9.e+]+)$", re.MULTILINE
 _WARM_S = 0.3
 _MEET_ALL_S = 0.8
 """In so long every replica has been asked and has a connection."""
+_SETTLE_S = 45.0
+"""So long after the start, replicas that turned out to have no metrics are hardly asked for them any more."""
+_IDLE_S = 20.0
+_OFTEN_S = 1.0
+"""Steplane's usual interval between two looks at a replica's health."""
 _Say = Callable[[str], None]
 
 
@@ -36,7 +43,9 @@ def measured(plan: Plan, contenders: Sequence[Contender], binary: Path, say: _Sa
     chosen = [each for each in contenders if not each.peer]
     plan = replace(plan, rounds=min(plan.rounds, 3), seconds=min(plan.seconds, 1.0))
     parts = [_by_size(plan, chosen, binary, say), _by_replicas(plan, chosen, binary, say)]
-    parts += [_by_signatures(plan, each, binary, say) for each in chosen if each.name == "Steplane"]
+    for each in chosen:
+        if each.name == "Steplane":
+            parts += [_idle(plan, each, binary, say), _by_signatures(plan, each, binary, say)]
     return "\n".join(parts)
 
 
@@ -58,7 +67,7 @@ def _by_size(plan: Plan, contenders: Sequence[Contender], binary: Path, say: _Sa
 
 
 def _by_replicas(plan: Plan, contenders: Sequence[Contender], binary: Path, say: _Say) -> str:
-    plan = replace(plan, kinds=(KINDS[0],), replicas=max(_REPLICAS) + _BESIDE, warm_s=_MEET_ALL_S)
+    plan = replace(plan, kinds=(KINDS[0],), replicas=max(_REPLICAS) + _BESIDE, warm_s=_MEET_ALL_S, settle_s=_SETTLE_S)
     crowds = [_with_replicas(each, count) for each in contenders for count in _REPLICAS]
     by_name = {row.contender: row.cpu_us for row in _rows(plan, crowds, binary, say)}
     parts = [
@@ -74,6 +83,28 @@ def _by_replicas(plan: Plan, contenders: Sequence[Contender], binary: Path, say:
     return "\n".join([*parts, ""])
 
 
+def _idle(plan: Plan, contender: Contender, binary: Path, say: _Say) -> str:
+    """What it takes to keep an eye on replicas that nobody asks for anything."""
+    count = max(_REPLICAS)
+    with (
+        tempfile.TemporaryDirectory(prefix="steplane-bench-") as directory,
+        Driver(binary, plan.driver_core, count) as clients,
+    ):
+        replicas = on_loopback(clients.ports)
+        site = Site(Path(directory) / "idle", free_port(), free_port(), replicas, feed="off", health_s=_OFTEN_S)
+        with running(contender, site, plan.gateway_core) as gateway:
+            say(f"waiting for {count:,} replicas to be known")
+            time.sleep(_SETTLE_S)
+            before = process.cpu_ns(gateway.process.pid)
+            time.sleep(_IDLE_S)
+            spent_us = (process.cpu_ns(gateway.process.pid) - before) / 1e3
+    each_us = spent_us / _IDLE_S / count
+    return (
+        f"{contender.name} with {count:,} idle replicas, each asked for its health every {_OFTEN_S:g} s: "
+        f"{each_us:.0f} µs of CPU per replica and second, {spent_us / 1e6 / _IDLE_S:.1%} of a core.\n"
+    )
+
+
 def _by_signatures(plan: Plan, contender: Contender, binary: Path, say: _Say) -> str:
     """Two gateways side by side: one with an empty cost book, one with a full one."""
     kinds = (KINDS[0], KINDS[1])
@@ -81,14 +112,15 @@ def _by_signatures(plan: Plan, contender: Contender, binary: Path, say: _Say) ->
     with (
         tempfile.TemporaryDirectory(prefix="steplane-bench-") as directory,
         Driver(binary, plan.driver_core, plan.replicas) as clients,
+        Filler() as idler,
         Filler() as filler,
         ExitStack() as stack,
     ):
         folder = Path(directory)
         pair = []
-        for name in ("empty", "full"):
-            fill = (filler.replica_port, filler.feed_port) if name == "full" else None
-            site = Site(folder / name, free_port(), free_port(), on_loopback(clients.ports), "off", fill)
+        for name, each in (("empty", idler), ("full", filler)):  # with the same pools and rules
+            fill = (each.replica_port, each.feed_port)
+            site = Site(folder / name, free_port(), free_port(), on_loopback(clients.ports), feed="off", fill=fill)
             pair.append(stack.enter_context(running(contender, site, plan.gateway_core)))
             admin_port = site.admin_port
         say(f"filling a cost book with {_SIGNATURES:,} signatures")
