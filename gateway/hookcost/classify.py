@@ -126,7 +126,11 @@ class Classifier:
 
         Takes as long as it takes: an event loop asks `begin`.
         """
-        begun = self._begin(path, body)
+        api = api_of(path)
+        known = self._remembered(api, body)
+        if known is not None:
+            return known
+        begun = self._begin(api, body)
         return begun if isinstance(begun, Classification) else at_once(begun)
 
     def begin(self, path: str, body: bytes) -> Classification | Turns:
@@ -137,19 +141,26 @@ class Classifier:
 
         Drive turns with `next()` until `StopIteration`, whose value is the classification, or by `yield from`.
         """
-        if len(body) > QUICK_BYTES and takes_long(body) and api_of(path) is not Api.other:
-            return self._in_turns(api_of(path), body)
-        return self._begin(path, body)
-
-    def _begin(self, path: str, body: bytes) -> Classification | Turns:
         api = api_of(path)
+        known = self._remembered(api, body)
+        if known is not None:
+            return known
+        if len(body) > QUICK_BYTES and api is not Api.other and takes_long(body):
+            return self._in_turns(api, body)
+        return self._begin(api, body)
+
+    def _remembered(self, api: Api, body: bytes) -> Classification | None:
+        """The classification of a chat body that differs from those before in its messages alone."""
+        if api is not Api.chat or len(body) > _REMEMBERED_BYTES:
+            return None
+        known, prompt_bytes = self._templates.match(body)
+        return None if known is None else known.sized(prompt_bytes, len(body))
+
+    def _begin(self, api: Api, body: bytes) -> Classification | Turns:
         if api is Api.other:
             return Classification(Features(body_bytes=len(body)), FREE, self._shape(("other",)))
         form: Form | None = None
         if api is Api.chat and len(body) <= _REMEMBERED_BYTES:
-            known, prompt_bytes = self._templates.match(body)
-            if known is not None:
-                return known.sized(prompt_bytes, len(body))
             form = form_of(body)
             if form is not None:
                 known = self._plain_forms.get(form.key) or self._forms.get(form.key)
