@@ -7,7 +7,7 @@ import socket
 import uvloop
 
 from gateway.cli.failure import CliError
-from gateway.cli.run import settle_garbage_collector
+from gateway.cli.run import settle_memory
 from gateway.control.logs import configure_logs
 from gateway.workers.worker import WorkerError, work
 
@@ -23,6 +23,6 @@ def run(channel: int) -> None:
     except OSError:
         raise CliError("a worker is started by `steplane serve --workers N`, not by hand") from None
     try:
-        uvloop.run(work(end, settle_garbage_collector))
+        uvloop.run(work(end, settle_memory))
     except (OSError, WorkerError) as error:
         raise CliError(f"worker: {error}") from None
