@@ -7,7 +7,6 @@ disturbs all of them, and a ratio is only ever taken within one round.
 
 import http.client
 import re
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from loadtest.ports import free_port as free_port
 from loadtest.wire import process
 from loadtest.wire.contenders import DIRECT, ROOT, Contender, Site, on_loopback
 from loadtest.wire.driver import Driver, Load
@@ -80,13 +80,6 @@ class Gateway:
     contender: Contender
     process: subprocess.Popen[bytes]
     port: int
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _log_tail(log: Path) -> str:

@@ -5,7 +5,6 @@ Knows nothing of what the program is. Output goes to a file in `.build/logs`, wh
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+
+from loadtest.ports import free_port as free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LOGS = REPOSITORY / ".build" / "logs"
@@ -22,14 +23,6 @@ _STOP_S = 20.0
 
 class StartError(Exception):
     """A server did not come up: which, why, and the end of its log."""
-
-
-def free_port() -> int:
-    """A loopback port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

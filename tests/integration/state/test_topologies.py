@@ -1,7 +1,6 @@
 """Whatever stands behind the URL: a socket, TLS, a server that sentinels watch over, a cluster."""
 
 import asyncio
-import socket
 import ssl
 import subprocess
 import time
@@ -14,6 +13,9 @@ from tests.clients.processes import free_port
 from tests.integration.state.conftest import Join
 from tests.integration.state.harness import RedisServer, first_lease
 from tests.waiting import until
+
+_BUS = 10_000
+"""So far above the port of a cluster's node is that on which nodes talk to each other."""
 
 
 async def test_a_socket_on_this_machine(tmp_path: Path, join: Join) -> None:
@@ -127,7 +129,7 @@ def cluster(directory: Path, size: int) -> Iterator[list[RedisServer]]:
     nodes = []
     try:
         for number in range(size):
-            node = RedisServer(directory / f"node{number}", *arguments, port=low_port())
+            node = RedisServer(directory / f"node{number}", *arguments, port=free_port(_BUS))
             nodes.append(node)
             node.start()
         for number, node in enumerate(nodes):
@@ -144,21 +146,6 @@ def cluster(directory: Path, size: int) -> Iterator[list[RedisServer]]:
     finally:
         for node in nodes:
             node.kill()
-
-
-def low_port() -> int:
-    """A free port whose bus port, 10000 higher, is a port, too."""
-    while True:
-        port = free_port()
-        if port + 10000 > 65535:
-            port -= 20000
-        try:
-            for candidate in (port, port + 10000):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", candidate))
-        except OSError:
-            continue
-        return port
 
 
 def certificates(directory: Path) -> Path:
