@@ -109,10 +109,36 @@ def test_a_long_compile_gets_a_share_of_a_busy_machine() -> None:
     assert found[0][0] == os.SCHED_OTHER
 
 
+def test_a_compile_that_gives_way_late_gets_its_share_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler, shared, late = Compiler(), threading.Event(), threading.Event()
+    give_way, share = pool._take_what_is_left, pool._take_a_share
+
+    def give_way_late(thread: int) -> None:
+        late.wait(30)
+        give_way(thread)
+
+    def note(thread: int) -> None:
+        share(thread)
+        shared.set()
+
+    monkeypatch.setattr(pool, "_take_what_is_left", give_way_late)
+    monkeypatch.setattr(pool, "_take_a_share", note)
+    nice = NiceCompiler(compiler, threads=1, patience_s=0.01)
+    asking = threading.Thread(target=lambda: nice.compile_grammar("long"))
+    asking.start()
+    assert shared.wait(30)
+    late.set()
+    deadline = time.monotonic() + 30
+    while not compiler.thread or os.sched_getscheduler(compiler.thread) != os.SCHED_OTHER:
+        assert time.monotonic() < deadline
+    compiler.go.set()
+    asking.join()
+
+
 def test_a_compile_over_the_limit_is_given_up_and_nobody_waits_behind_it() -> None:
     compiler = Compiler()
-    nice = NiceCompiler(compiler, threads=1, limit_s=0.05, patience_s=0.01)
-    with pytest.raises(CompileTooLongError, match=r"its grammar was not compiled within 0\.05 s"):
+    nice = NiceCompiler(compiler, threads=1, limit_s=0.5, patience_s=0.01)
+    with pytest.raises(CompileTooLongError, match=r"its grammar was not compiled within 0\.5 s"):
         nice.compile_grammar("endless")
     stuck = compiler.thread
     with pytest.raises(CompileTooLongError):
