@@ -91,7 +91,8 @@ class Gateway:
     """A store as a gateway has it, and all that it reports. `place`: a Redis' URL, or the socket of a supervisor."""
 
     def __init__(self, place: str | Path, *, ttls_s: dict[str, float] | None = None, **options: Any) -> None:
-        options = {"look_s": 0.1, "count_s": 0.05, "timeout_s": 0.5, "retry_max_s": 0.2} | options
+        pace = {"look_s": 0.1, "count_s": 0.05, "timeout_s": 0.5, "lease_timeout_s": 0.5, "retry_max_s": 0.2}
+        options = pace | options
         ttls_s = ttls_s or {"signature": 3600.0}
         self.store: Store
         if isinstance(place, Path):
@@ -125,9 +126,11 @@ class Gateway:
         await until(lambda: not self.store.status().pending, f"published: {self.store.status()}")
 
 
-async def first_lease(gateway: Gateway, ttl_s: float) -> None:
-    """A server that is new grants none for as long as one lasts."""
-    began = time.monotonic()
+async def first_lease(gateway: Gateway, ttl_s: float) -> float:
+    """When the lease was asked for that was granted: a server that is new grants none for as long as one lasts."""
+    began = asked = time.monotonic()
     while not await gateway.store.lease("probe", ttl_s):
         assert time.monotonic() < began + 20
         await asyncio.sleep(0.005)
+        asked = time.monotonic()
+    return asked

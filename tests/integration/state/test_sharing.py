@@ -105,7 +105,7 @@ async def test_a_record_is_forgotten_by_all_and_removed_when_its_time_is_over(se
     here, there = await join(server.url), await join(server.url)
     here.force("short", b"open", ttl_s=0.3)
     here.force("long", b"open")
-    await until(lambda: there.version("short") and there.version("long"), "heard there")
+    await until(lambda: len(there.heard) == 2, "heard there")
     await until(lambda: not there.version("short") and not here.version("short"), "forgotten")
     await until(lambda: server.call("HLEN", "{steplane:signature}:records") == 2, "removed")
     late = await join(server.url)
@@ -115,7 +115,7 @@ async def test_a_record_is_forgotten_by_all_and_removed_when_its_time_is_over(se
 
 
 async def test_what_nobody_changes_leaves_nothing_behind(server: RedisServer, join: Join) -> None:
-    here = await join(server.url, ttls_s={"signature": 0.3})
+    here = await join(server.url, ttls_s={"signature": 2.0})
     here.force("s", b"open")
     here.store.add("signature", "s", {"trips": 1.0})
     await here.published()
