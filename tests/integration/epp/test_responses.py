@@ -171,7 +171,7 @@ async def test_what_trips_before_its_answer_is_refused(mode: tuple[int, int]) ->
         await there.house.bar(HELD_BACK)
         refused = (await talk.hear()).immediate_response
         assert (refused.status.code, json_of(refused)["code"]) == (429, "quarantined")
-        assert there.house.in_flight == 0
+        await until(lambda: there.house.in_flight == 0)
 
 
 async def test_a_response_that_breaks_off_is_broken_off() -> None:

@@ -49,7 +49,7 @@ async def test_a_request_that_is_not_answered_in_time_gets_an_error_and_the_engi
 
 async def test_a_stream_that_takes_too_long_ends_with_an_event_and_correctly() -> None:
     held = Held(SSE_HEAD + EVENT)
-    async with house({"interactive": [Engine("a", held)]}, options=SHORT) as running:
+    async with house({"interactive": [Engine("a", held)]}, options={"interactive": {"deadline_s": 2}}) as running:
         client = await running.client()
         await client.send(request(CHAT, {**PLAIN[CHAT], "stream": True}))
         assert (await client.head()).status == 200
@@ -79,8 +79,8 @@ async def test_a_request_that_waits_for_room_ends_in_time_too() -> None:
 
 
 async def test_a_request_whose_retry_waits_ends_in_time_too() -> None:
-    retry = {"back_off": {"first_s": 0.05, "factor": 1, "jitter": 0}, "attempts": 10}
-    options = {"interactive": {"deadline_s": 0.4, "retry": retry}}
+    retry = {"back_off": {"first_s": 0.25, "factor": 1, "jitter": 0}, "attempts": 10}
+    options = {"interactive": {"deadline_s": 2, "retry": retry}}
     async with house({"interactive": [Engine("a", hang_up)]}, options=options) as running:
         answer = await running.ask(CHAT, PLAIN[CHAT])
         assert answer.status in (502, 504)  # no retry is begun that would come too late

@@ -17,7 +17,8 @@ from .harness import CHAT, PATIENCE_S, House, request
 
 NEIGHBOURS = 17
 """One more than there are digits: an id of all digits then begins another, if ids are not of one length."""
-TOKENS = 40
+TOKENS = 100
+"""Five seconds: so long all of them run together, for the test to see it."""
 JSON = "content-type: application/json"
 
 

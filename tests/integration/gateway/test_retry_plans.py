@@ -55,7 +55,7 @@ async def test_an_engine_that_is_late_is_only_left_for_another_where_the_pool_sa
     held = Held()
     engines = [Engine("a", held), Engine("b")]
     retry = options(on=["timeout"])
-    async with house({"interactive": engines}, options=retry, timeouts={"first_byte_s": 0.05}) as running:
+    async with house({"interactive": engines}, options=retry, timeouts={"first_byte_s": 1}) as running:
         answer = await running.ask(CHAT, PLAIN[CHAT])
         assert (answer.status, answer.values(b"x-steplane-replica")) == (200, [b"b"])
         await until(lambda: bool(engines[0].aborted))

@@ -206,7 +206,7 @@ async def test_who_is_told_that_its_wait_is_over_may_end_the_wait_of_another() -
     """As a handler does that has the same request wait at two places."""
     gate = Gate()
     async with placed(gate) as server, wire(timeouts=PATIENT) as gateway:
-        pool = connect(gateway, server.port, policy=PoolPolicy(max_connections=1, wait_s=0.02))
+        pool = connect(gateway, server.port, policy=PoolPolicy(max_connections=1, wait_s=1.0))
         clients = [await gateway.client() for _ in range(3)]
         told: list[Exchange] = []
 

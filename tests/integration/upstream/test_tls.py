@@ -110,10 +110,12 @@ async def test_a_server_that_never_shakes_hands_is_given_up(authority: Authority
     ended = asyncio.Event()
 
     async def script(served: Served) -> None:
-        await served.read(1)
-        begun.set()
-        await served.rest()
-        ended.set()
+        try:
+            await served.read(1)
+            begun.set()
+            await served.rest()
+        finally:
+            ended.set()
 
     timeouts = PATIENT if leaves else Timeouts(sweep_s=0.02, connect_s=0.2)
     async with placed(script) as server, wire(timeouts=timeouts) as gateway:

@@ -187,7 +187,7 @@ async def test_a_pooled_connection_is_closed_before_the_upstream_would() -> None
         await served.rest()
         gone.set()
 
-    async with wire(script, timeouts=quick(upstream_idle_s=0.1)) as gateway:
+    async with wire(script, timeouts=quick(upstream_idle_s=0.5)) as gateway:
         client = await gateway.client()
         await client.ask(GET)
         assert gateway.pools[0].idle == 1

@@ -1,5 +1,6 @@
 """Bodies too large to parse at once: read in turns, with the same answer, and no turn longer than the others allow."""
 
+import gc
 import time
 from typing import Any
 
@@ -24,6 +25,17 @@ def in_turns(classifier: Classifier, path: str, body: bytes) -> tuple[Classifica
             count += 1
         except StopIteration as done:
             return done.value, count
+
+
+def longest_turn(classifier: Classifier, body: bytes) -> float:
+    """CPU seconds of the longest turn but the last."""
+    turns = classifier.begin(CHAT, body)
+    assert not isinstance(turns, Classification)
+    longest, before = 0.0, time.thread_time()
+    for _ in turns:
+        longest = max(longest, time.thread_time() - before)
+        before = time.thread_time()
+    return longest
 
 
 BODIES: list[tuple[str, dict[str, Any]]] = [
@@ -187,22 +199,17 @@ def test_images_cost_many_short_turns_and_hide_nothing(classifier: Classifier) -
         }
     )
     assert len(body) > 40_000_000
-    turns = classifier.begin(CHAT, body)
-    assert not isinstance(turns, Classification)
-    longest, before = 0.0, time.thread_time()
-    whole = -time.thread_time()
-    while True:
-        try:
-            next(turns)
-        except StopIteration as done:
-            seen: Classification = done.value
-            break
-        longest = max(longest, time.thread_time() - before)
-        before = time.thread_time()
-    whole += time.thread_time()
-    started = time.thread_time()
-    orjson.loads(body)
-    at_once = time.thread_time() - started
+    gc.collect()
+    gc.disable()  # a full collection of what the tests hold is no part of a turn
+    try:
+        # What else the machine does can make a turn longer, but not shorter.
+        longest = min(longest_turn(classifier, body) for _ in range(3))
+        started = time.thread_time()
+        orjson.loads(body)
+        at_once = time.thread_time() - started
+    finally:
+        gc.enable()
+    seen, _ = in_turns(classifier, CHAT, body)
     assert seen.features.grammar is Grammar.regex
     assert seen.features.prompt_bytes < 200
     # What matters is that no turn is as long as the parse would have been: a ratio within one run, free of the machine.
