@@ -140,9 +140,7 @@ class ClientConnection:
             return
         self.clock.read()
         if self._unread or (self.current is not None and self._incoming is None):
-            self._unread += data
-            if len(self._unread) > _UNREAD_HIGH_WATER and not self.reading_paused:
-                self._pause_reading()
+            self._put_off(self._unread + data)
             return
         self._read(data)
 
@@ -358,10 +356,10 @@ class ClientConnection:
                 if self._incoming is not None:
                     data = self._read_body(self._incoming, data)
                 elif self.current is not None or self.write_paused:
-                    self._unread = data
+                    self._put_off(data)
                     return
                 elif begun:
-                    self._unread = data
+                    self._put_off(data)
                     self._server.loop.call_soon(self._read_on)
                     return
                 else:
@@ -383,6 +381,14 @@ class ClientConnection:
         data, self._unread = self._unread, b""
         self._resume_reading()
         self._read(data)
+        if len(self._unread) <= _UNREAD_HIGH_WATER and not self._closing:
+            self._resume_reading()
+
+    def _put_off(self, data: bytes) -> None:
+        """Keep what can't be turned to yet, and take no more if it is much."""
+        self._unread = data
+        if len(data) > _UNREAD_HIGH_WATER and not self.reading_paused:
+            self._pause_reading()
 
     def _read_head(self, data: bytes) -> bytes:
         """Read one head; returns what follows it, or nothing while it is incomplete."""

@@ -9,7 +9,7 @@ from gateway.wire.exchange import Exchange
 from gateway.wire.limits import Limits
 from gateway.wire.message import Reply
 
-from .harness import GET, Served, answering, chunk, post, until, wire
+from .harness import GET, OK, Served, answering, chunk, post, until, wire
 
 BAD = b"GET / HTTP/1.1\r\nbad header\r\n\r\n"
 
@@ -138,6 +138,29 @@ async def test_between_two_replies_others_have_the_loop() -> None:
         for _ in range(100):
             assert (await client.response()).body == b"ok"
         assert len(set(seen)) == 100
+
+
+@pytest.mark.parametrize("replies", [True, False], ids=["our answers", "the upstream's"])
+async def test_no_more_of_them_is_kept_than_one_read_beyond_the_limit(replies: bool) -> None:
+    """Else each answer would make room for another read, and a read holds thousands of requests."""
+    one = b"GET / HTTP/1.1\r\nhost: a\r\nx: %b\r\n\r\n" % (b"y" * 1000)
+    count = 5000
+    kept: list[int] = []
+
+    def handle(exchange: Exchange) -> None:
+        asyncio.get_running_loop().call_soon(lambda: kept.append(len(exchange.client._unread)))
+        if replies:
+            exchange.reply(Reply(200, b"ok"))
+        else:
+            gateway.handler.forward(exchange)
+
+    async with wire(answering(OK), on_handle=handle) as gateway:
+        client = await gateway.client()
+        asking = asyncio.create_task(client.send(one * count))
+        for _ in range(count):
+            assert (await client.response()).body == b"ok"
+        await asking
+        assert max(kept) < 1_000_000
 
 
 async def test_who_asks_and_never_reads_has_no_more_kept_for_it_than_who_reads_slowly() -> None:
