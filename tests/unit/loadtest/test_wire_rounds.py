@@ -49,14 +49,23 @@ def test_a_gateway_that_does_not_start_is_told_with_its_last_words(tmp_path: Pat
 def test_an_ended_bench_leaves_no_process_behind(number: signal.Signals, tmp_path: Path) -> None:
     name = next(each.name for each in CONTENDERS if not each.missing())
     words = [sys.executable, "-m", "loadtest.wire", "--rounds", "1000", "--kinds", "plain", "--only", name]
-    bench = subprocess.Popen([*words, "--json", str(tmp_path / "x.json")], stderr=subprocess.PIPE, cwd=contenders.ROOT)
+    bench = subprocess.Popen(
+        [*words, "--json", str(tmp_path / "x.json")],
+        stderr=subprocess.PIPE,
+        cwd=contenders.ROOT,
+        # Where these tests run in the background of a shell they ignore SIGINT, and so would their children.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+    )
     assert bench.stderr is not None
-    with bench.stderr as lines:
-        assert b"round 1 of" in lines.readline()
-        started = [os.pidfd_open(pid) for pid in process.tree(bench.pid)[1:]]
-        assert len(started) >= 2
-        bench.send_signal(number)
-        assert bench.wait(30) != 0
+    with bench:
+        try:
+            assert b"round 1 of" in bench.stderr.readline()
+            started = [os.pidfd_open(pid) for pid in process.tree(bench.pid)[1:]]
+            assert len(started) >= 2
+            bench.send_signal(number)
+            assert bench.wait(60) != 0
+        finally:
+            bench.kill()
     for each in started:
         poller = select.poll()
         poller.register(each)
