@@ -23,7 +23,7 @@ from gateway.wire.message import Headers, Reply, error_document, error_reply
 from gateway.wire.server import Server
 from gateway.wire.upstream import Upstream
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 """How long a test waits for what must happen; only a failing test ever waits so long."""
 
 QUICK = Timeouts(sweep_s=0.02, drain_s=5.0, linger_s=5.0)

@@ -174,8 +174,9 @@ pools:
             code = await self.process.wait()
             await self._reading
         await self.session.close()
-        # The pipes' transports are closed in the loop's next turns.
-        await asyncio.sleep(0.05)
+        # Its pipes are closed when the last that has inherited them is gone, in a turn of the loop of their own.
+        transport: Any = self.process._transport  # type: ignore[attr-defined]
+        await until(lambda: transport._proc is None, "its pipes closed")
         return code
 
     async def _read_log(self) -> None:

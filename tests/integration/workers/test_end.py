@@ -14,7 +14,7 @@ from tests.integration.workers.harness import Replica, open_stream, until
 async def test_the_end_takes_clients_for_a_while_finishes_streams_and_is_told_at_once(
     start: Start, replica: Replica
 ) -> None:
-    serving = await start("timeouts: {drain_delay_s: 3, drain_s: 30}")
+    serving = await start("timeouts: {drain_delay_s: 5, drain_s: 30}")
     replica.may_end.clear()
     async with open_stream(serving.port) as running:
         await running.readuntil(b"data: first\n\n")
