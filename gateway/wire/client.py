@@ -379,7 +379,6 @@ class ClientConnection:
             return
         self.clock.read()
         data, self._unread = self._unread, b""
-        self._resume_reading()
         self._read(data)
         if len(self._unread) <= _UNREAD_HIGH_WATER and not self._closing:
             self._resume_reading()
