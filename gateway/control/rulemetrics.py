@@ -11,6 +11,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from gateway.control.context import AdminContext
+from gateway.control.families import counted
 
 
 class RuleMetrics(Collector):
@@ -23,28 +24,24 @@ class RuleMetrics(Collector):
         """Everything in Prometheus' form."""
         yield self._matches()
         yield self._errors()
-        shadows = CounterMetricFamily(
+        yield counted(
             "steplane_shadow_requests",
-            "Copies of requests for another pool, by that pool and by what came of them; too_many, no_room and not_allowed "
-            "(to a pool that the tenant may not use) were not sent.",
-            labels=("pool", "outcome"),
+            "Copies of requests for another pool, by that pool and by what came of them; too_many, no_room and "
+            "not_allowed (to a pool that the tenant may not use) were not sent.",
+            ("pool", "outcome"),
+            self._context.tally.shadows.items(),
         )
-        for labels, count in self._context.tally.shadows.items():
-            shadows.add_metric(labels, count)
-        yield shadows
 
     def _matches(self) -> Metric:
-        matches = CounterMetricFamily(
-            "steplane_rule_matches",
-            "Requests finished, by the rule that took them; 0 for a rule that took none yet.",
-            labels=("rule",),
-        )
         counts = Counter({rule.name: 0 for rule in self._context.router.rules})
         for (_, rule, _, _), count in self._context.tally.finished_requests().items():
             counts[rule] += count
-        for name, total in counts.items():
-            matches.add_metric((name,), total)
-        return matches
+        return counted(
+            "steplane_rule_matches",
+            "Requests finished, by the rule that took them; 0 for a rule that took none yet.",
+            ("rule",),
+            counts.items(),
+        )
 
     def _errors(self) -> Metric:
         errors = CounterMetricFamily(

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from gateway.control.families import counted
 from gateway.control.warmuptally import WarmUpTally
 from gateway.routing.pool import Pool
 
@@ -19,21 +20,19 @@ class WarmUpMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Everything in Prometheus' form."""
-        ended = CounterMetricFamily(
+        yield counted(
             "steplane_warmups",
             "Replicas that came up and were warmed up, by what came of it: done; timeout; serving, where the replica "
             "took requests before the end, because no other did; gone, where it went down or away.",
-            labels=("pool", "outcome"),
+            ("pool", "outcome"),
+            self._tally.outcomes.items(),
         )
-        for labels, count in self._tally.outcomes.items():
-            ended.add_metric(labels, count)
-        grammars = CounterMetricFamily(
+        yield counted(
             "steplane_warmup_grammars",
             "Grammars that replicas were given to compile, by what came of it: ok; refused by the engine; failed.",
-            labels=("pool", "outcome"),
+            ("pool", "outcome"),
+            self._tally.grammars.items(),
         )
-        for labels, count in self._tally.grammars.items():
-            grammars.add_metric(labels, count)
         seconds = HistogramMetricFamily(
             "steplane_warmup_duration_seconds", "How long warm-ups took, by the pool of the replica.", labels=("pool",)
         )
@@ -47,4 +46,4 @@ class WarmUpMetrics(Collector):
         for each in self._pools.values():
             for replica in each.replicas:
                 warming.add_metric((each.name, replica.name), float(replica.warming))
-        yield from (ended, grammars, seconds, warming)
+        yield from (seconds, warming)
