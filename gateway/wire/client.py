@@ -32,7 +32,7 @@ from gateway.wire.message import (
     status_line,
 )
 from gateway.wire.requesthead import HeadProbe, RefusedError, RequestHead
-from gateway.wire.tcpstate import bytes_acked
+from gateway.wire.tcpstate import bytes_acked, reset_at_close
 from gateway.wire.variedhead import VariedHead
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class ClientConnection:
         if event:
             self.transport.write(event)
         elif exchange.head.http10:
-            self.transport.abort()  # a plain close would look like a complete response
+            self.abort()
 
     def finished(self, exchange: Exchange) -> None:
         """An exchange is over: tell the handler, then turn to the next request, or close."""
@@ -269,7 +269,10 @@ class ClientConnection:
             self._resume_reading()
 
     def abort(self) -> None:
-        """Close without ceremony."""
+        """Close without ceremony. A client of HTTP/1.0, to whom a close is the end of a response, gets a reset."""
+        exchange = self.current
+        if exchange is not None and exchange.head.http10 and exchange.state == State.responding:
+            reset_at_close(self.transport)
         self.transport.abort()
 
     # --- what the server uses
@@ -520,7 +523,7 @@ class ClientConnection:
             self._write_refusal(reply, incoming.request_id, incoming.method == b"HEAD")
             self._linger()
         elif incoming.state == State.responding:
-            self.transport.abort()  # the upstream answers already, and its answer cannot be completed
+            self.abort()  # the upstream answers already, and its answer cannot be completed
         else:
             self._counts.refuse(reply.status)
             incoming.keep_alive = False
@@ -531,7 +534,7 @@ class ClientConnection:
     def _handler_raised(self, exchange: Exchange) -> None:
         self._log_raised(exchange)
         if exchange.state == State.responding:
-            self.transport.abort()
+            self.abort()
         else:
             exchange.reply(HANDLER_FAILED)
 

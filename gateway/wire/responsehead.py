@@ -81,9 +81,9 @@ def parse(data: bytes) -> ResponseHead:
     first, *fields = data[:-4].split(b"\r\n")
     if len(fields) > MAX_FIELDS:
         raise BadResponseError(f"sent more than {MAX_FIELDS} header fields")
-    http10 = first.startswith(b"HTTP/1.0 ")
-    if not (http10 or first.startswith(b"HTTP/1.1 ")):
-        raise BadResponseError("spoke another version of HTTP than 1.1 and 1.0")
+    if _STATUS_LINE.fullmatch(first) is None:
+        raise BadResponseError("sent a status line that is none of HTTP/1.1 or 1.0")
+    http10 = first.startswith(b"HTTP/1.0")
     lines: list[bytes] = []
     options: list[bytes] = []
     has_length = chunked = event_stream = encoded = False
@@ -156,6 +156,7 @@ class _Probe:
 
 
 _KEPT = 256
+_STATUS_LINE = re.compile(rb"HTTP/1\.[01] [0-9]{3}(?: [\t\x20-\x7e\x80-\xff]*)?")
 _TIMEOUT = re.compile(rb"(?:^|[\s,])timeout\s*=\s*\"?([0-9]{1,6})\b", re.IGNORECASE)
 _PLAIN_OPTIONS = frozenset((b"close", b"keep-alive", b""))
 _HANDLED = HOP_BY_HOP | {b"content-encoding", b"content-length", b"content-type", b"x-request-id"}

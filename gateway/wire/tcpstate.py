@@ -1,16 +1,20 @@
 """What the kernel knows of a connection beyond our own buffers: what of that which we wrote the other side has taken.
 
-Asked when a connection ends, or while its client is slow; nowhere but on Linux can it tell.
+Asked when a connection ends, or while its client is slow; nowhere but on Linux can it tell. And what it is to say at an
+end that is none in good order.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import struct
 import sys
 from typing import Final
 
+_AT_ONCE: Final = struct.pack("ii", 1, 0)
+"""Of SO_LINGER: what has not been sent is thrown away."""
 _STATE: Final = 0
 _CLOSE_WAIT: Final = 8
 _UNACKED: Final = 24
@@ -34,6 +38,14 @@ def bytes_acked(transport: asyncio.Transport) -> int | None:
     """How much of what we wrote since the connection began the other side has received; None where nobody can tell."""
     info = _tcp_info(transport, _BYTES_ACKED + 8)
     return None if info is None else int.from_bytes(info[_BYTES_ACKED:], sys.byteorder)
+
+
+def reset_at_close(transport: asyncio.Transport) -> None:
+    """Have the other side see a reset instead of an end, when this one is closed; nothing for what is no TCP."""
+    connection = transport.get_extra_info("socket")
+    if connection is not None:
+        with contextlib.suppress(OSError):  # closed already
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
 
 
 def _tcp_info(transport: asyncio.Transport, size: int) -> bytes | None:

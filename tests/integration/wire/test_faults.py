@@ -195,6 +195,7 @@ GARBAGE = [
     b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n",
     b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
     b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+    b"HTTP/1.1 200 O\0K\r\ncontent-length: 0\r\n\r\n",
     b"HTTP/1.1 000 Nothing\r\n\r\n",
     b"HTTP/1.1 099 Nothing\r\n\r\n" + OK,
     b"HTTP/2.0 200 OK\r\ncontent-length: 0\r\n\r\n",
@@ -292,16 +293,57 @@ async def test_a_response_that_dies_elsewhere_is_visibly_incomplete(parts: tuple
 
 
 @pytest.mark.parametrize(
-    "parts", [(SSE_HEAD, chunk(b"data: 1")), (b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n", b"x")]
+    ("parts", "resets"),
+    [
+        ((SSE_HEAD, chunk(b"data: 1")), True),
+        ((b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", b"nonsense\r\n"), True),
+        ((b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n", b"x"), False),
+    ],
+    ids=["died", "bad chunk", "length"],
 )
 async def test_a_client_of_http_1_0_sees_an_incomplete_response_as_a_reset_or_by_its_length(
-    parts: tuple[bytes, ...],
+    parts: tuple[bytes, ...], resets: bool
 ) -> None:
-    async with wire(dying(*parts)) as gateway:
+    """Its responses may end with the connection: an end in good order would make them whole."""
+    shown = asyncio.Event()
+
+    async def script(served: Served) -> None:
+        await in_pieces(served, parts[0])
+        await shown.wait()
+        await served.send(parts[1])
+
+    async with wire(script) as gateway:
         client = await gateway.client()
         await client.send(b"GET / HTTP/1.0\r\nhost: a\r\n\r\n")
-        await everything(client)
+        head = await client.head()
+        shown.set()
+        if resets:
+            with pytest.raises(ConnectionResetError):
+                await client.rest()
+        else:
+            assert len(await everything(client)) < int(head.header(b"content-length") or b"0")
         assert gateway.handler.over[0].failure is not None
+
+
+@pytest.mark.parametrize("end", ["the server's", "the client's time"])
+async def test_so_it_does_whoever_ends_it(end: str) -> None:
+    async def script(served: Served) -> None:
+        await served.request()
+        await served.send(b"HTTP/1.1 200 OK\r\n\r\n" + bytes(10_000_000 if end == "the client's time" else 1))
+        await served.rest()
+
+    async with wire(script, timeouts=Timeouts(sweep_s=0.02, stream_idle_s=0.3)) as gateway:
+        client = await gateway.client()
+        await client.send(b"GET / HTTP/1.0\r\nhost: a\r\n\r\n")
+        await client.head()
+        if end == "the server's":
+            await gateway.server.close()
+        else:
+            client.writer.transport.pause_reading()
+            await gateway.finished()
+            client.writer.transport.resume_reading()
+        with pytest.raises(ConnectionResetError):
+            await client.rest()
 
 
 async def test_a_stream_for_a_client_of_http_1_0_ends_with_the_error_event() -> None:
