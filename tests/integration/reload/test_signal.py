@@ -18,7 +18,9 @@ def test_a_hangup_loads_the_configuration_again_and_ends_nothing(tmp_path: Path)
     def write(budget_us: int) -> None:
         pool = {"replicas": ["http://127.0.0.1:1"], "engine": "other", "step_budget_us": budget_us}
         document = {"listen": f"127.0.0.1:{port}", "admin": {"listen": f"127.0.0.1:{admin}"}}
-        file.write_text(json.dumps({**document, "default_pool": "a", "pools": {"a": pool}}))
+        # A connection waits through it, however long that takes on a busy machine.
+        timeouts = {"header_s": 600, "keepalive_s": 600}
+        file.write_text(json.dumps({**document, "timeouts": timeouts, "default_pool": "a", "pools": {"a": pool}}))
 
     write(100)
     command = [sys.executable, "-m", "gateway.cli", "serve", "-c", str(file)]
