@@ -71,21 +71,22 @@ async def neighbours(client: httpx.AsyncClient, count: int, **body: Any) -> Any:
             pass
 
 
-async def plain_p99_s(client: httpx.AsyncClient) -> float:
+async def plain_gap_s(client: httpx.AsyncClient) -> float:
+    """The median: each token waits for the neighbour, and of what else the machine does it says the least."""
     gaps_s: list[float] = []
     await asyncio.gather(*(stream(client, gaps_s, f"plain {i}", TOKENS, asyncio.Event()) for i in range(PLAIN)))
-    return sorted(gaps_s)[int(len(gaps_s) * 0.99)]
+    return statistics.median(gaps_s)
 
 
 async def test_plain_streams_are_several_times_slower_beside_a_pathological_grammar(url: str) -> None:
     alone, beside_plain, beside_bombs = [], [], []
     async with httpx.AsyncClient(base_url=url, timeout=60) as client:
         for _ in range(ROUNDS):
-            alone.append(await plain_p99_s(client))
+            alone.append(await plain_gap_s(client))
             async with neighbours(client, BOMBS):
-                beside_plain.append(await plain_p99_s(client))
+                beside_plain.append(await plain_gap_s(client))
             async with neighbours(client, BOMBS, ebnf=BOMB):
-                beside_bombs.append(await plain_p99_s(client))
+                beside_bombs.append(await plain_gap_s(client))
     base = statistics.median(alone)
     ratios = {"plain": statistics.median(beside_plain) / base, "bombs": statistics.median(beside_bombs) / base}
     assert ratios["bombs"] > 2.5, ratios
