@@ -33,6 +33,8 @@ _MOST_BODY_BYTES = 1 << 20
 """A larger body's grammar is not looked for: it would hold up the event loop."""
 _REFUSED = frozenset((400, 422))
 """What engines answer to a grammar that they do not take."""
+_DROPPED = frozenset(("refused", "broken"))
+"""Never sent again unless clients ask for it: what an engine died of must not keep it from coming up for good."""
 _KEEP_S = 3.0
 """Below the idle limit of the engines' servers (uvicorn: 5 s)."""
 
@@ -185,7 +187,7 @@ class WarmUps:
                 continue
             outcome = await self._compile(replica, grammar)
             self._tally.grammars[replica.pool, outcome] += 1
-            if outcome == "refused" and replica.pool in self._books:
+            if outcome in _DROPPED and replica.pool in self._books:
                 self._books[replica.pool].drop(grammar.key)
 
     async def _compile(self, replica: Replica, grammar: Kept) -> str:
@@ -209,7 +211,7 @@ class WarmUps:
             self._refused(replica)
             return "failed"
         except (ClientError, OSError, ValueError):
-            return "failed"
+            return "broken"
         if response.status in _REFUSED:
             return "refused"
         return "ok" if response.status < 300 else "failed"

@@ -29,7 +29,8 @@ class WarmUpMetrics(Collector):
         )
         yield counted(
             "steplane_warmup_grammars",
-            "Grammars that replicas were given to compile, by what came of it: ok; refused by the engine; failed.",
+            "Grammars that replicas were given to compile, by what came of it: ok; refused by the engine; broken, "
+            "where it broke off; failed.",
             ("pool", "outcome"),
             self._tally.grammars.items(),
         )

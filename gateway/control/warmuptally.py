@@ -13,7 +13,7 @@ class WarmUpTally:
 
     outcomes: ended warm-ups, by pool and by what came of them: `done`; `timeout`; `serving`, where the replica took
               requests before the end, because nobody else did; `gone`, where it went down or away.
-    grammars: by pool and by what came of each: `ok`; `refused` by the engine; `failed`.
+    grammars: by pool and by what came of each: `ok`; `refused` by the engine; `broken`, where it broke off; `failed`.
     seconds:  how long they took, by pool.
     """
 

@@ -11,7 +11,7 @@ import pytest
 from gateway.tenants.keys import digest
 from tests.integration.reload.harness import Site, site
 
-from .harness import ANSWER, CHAT, PLAIN, Engine, Held, House, Message, Served, house, ok, saying, until
+from .harness import ANSWER, CHAT, PLAIN, Engine, Held, House, Message, Served, hang_up, house, ok, saying, until
 
 WARM = {"warm_up": {"grammars": 3, "timeout_s": 600}}
 REFUSED = saying(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\n\r\n{}")
@@ -242,6 +242,22 @@ async def test_a_grammar_that_engines_refuse_is_forgotten() -> None:
         assert await running.metric("steplane_warmup_grammars_total", outcome="refused") == 1
         await restart(running, "a")
         assert names_fed(running.engines["a"]) == ["odd"]
+
+
+async def test_a_grammar_that_an_engine_may_have_died_of_does_not_keep_it_from_coming_up() -> None:
+    async with house(two(), options={"p": WARM}, rules=[]) as running:
+        await use(running, {"deadly": 3, "good": 2})
+        engine = running.engines["a"]
+
+        async def dies(served: Served, message: Message) -> None:
+            await (hang_up if b"deadly" in message.body else ok)(served, message)
+
+        engine.answer = dies
+        await restart(running, "a")
+        assert sorted(names_fed(engine)) == ["deadly", "good"]
+        assert await running.metric("steplane_warmup_grammars_total", outcome="broken") == 1
+        await restart(running, "a")
+        assert sorted(names_fed(engine)) == ["deadly", "good", "good"]
 
 
 async def test_where_schemas_are_spelled_in_one_way_so_are_those_of_warm_ups() -> None:
