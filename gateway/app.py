@@ -13,8 +13,7 @@ from gateway.control.assembly import build_store, build_tenants, route_over
 from gateway.control.classifier import build_classifier
 from gateway.control.config import Config
 from gateway.control.context import AdminContext
-from gateway.control.dashboard.memory import new_memory
-from gateway.control.decisions import Decisions
+from gateway.control.dashboard.memory import Memory, new_memory
 from gateway.control.retryplans import build_plans
 from gateway.control.tally import Tally
 from gateway.control.warmuptally import WarmUpTally
@@ -103,7 +102,6 @@ class Gateway:
         config = self._fitted(self.config)
         loop = asyncio.get_running_loop()
         self.reloading = Reloading(self.config, config.source, self._become)
-        timeouts = Timeouts(**config.timeouts.model_dump())
         running = RunningRequests()
         policy = config.breaker.policy(config.quarantine_pool)
         books = None if self._seat is None else self._seat.books
@@ -137,25 +135,15 @@ class Gateway:
         models = Catalogue(lambda: fleet.links, config.models.refresh_s, clock=loop.time, reach=upstreams.reach)
         self._models = proxy.models = Models(models)
         proxy.models.configure(config.models)
-        if config.record_decisions is not None:
-            self._recorder = Recorder(config.record_decisions, config.folder)
-            self._recorder.start()
-            proxy.witnesses = (*proxy.witnesses, self._recorder)
         self._shadows = proxy.shadows = Shadows(fleet.links, tally, upstreams.reach)
         if tenants.restricts:
             gate = proxy.gate = TenantGate(tenants, proxy.decide, loop.time)
             oversight.spent = gate.observed
         oversight.share_tenants(tenants)
-        limits = Limits(**config.limits.model_dump())
-        self._server = Server(proxy, limits, timeouts, config.forwarding.build())
-        server = self._server
-        self._server.upstreams = fleet.connections
-        if self._plane is not None:
-            self._server.look_after()
-            self.data_address = await self._plane.start(config, self._server.protocol)
-        elif self._seat is None:
-            opened = [await self._server.listen(**each.arguments(config.folder)) for each in config.listen]
-            self.data_address = opened[0]
+        self._record(config, proxy)
+        server = self._server = _server(config, proxy)
+        server.upstreams = fleet.connections
+        await self._listen(config, server)
         counted = WarmUpTally()
         context = AdminContext(
             config=config,
@@ -181,14 +169,14 @@ class Gateway:
             reloader=self.reloading,
             members=fleet,
             discovery=self._discoveries.errors,
-            wire=self._server.counts,
+            wire=server.counts,
             open_connections=lambda: len(server.connections),
             warm_ups=counted,
             end=self.on_end_asked,
             memory=new_memory(loop.time),
         )
         self._watch = Watch(config, proxy, tally)
-        self._take_over = TakeOver(fleet, proxy, self._server, oversight, context, self._watch)
+        self._take_over = TakeOver(fleet, proxy, server, oversight, context, self._watch)
         self._warm_ups = warm_ups = WarmUps(
             fleet,
             lambda: context.classifier,
@@ -207,10 +195,33 @@ class Gateway:
         fleet.left = left
         fleet.health.started = self._started
         oversight.ended = fleet.engine_ended
-        memory = context.memory
-        memory.portraits.want = Sitters(proxy, memory.portraits, loop.time).want
-        proxy.sightings, oversight.named = memory.portraits, memory.namings.add
-        memory.decisions.on_watched = lambda watched: self._tail(proxy, memory.decisions if watched else None)
+        _remember(context.memory, proxy, oversight, loop.time)
+        await self._open_admin(config, context)
+        await oversight.start()
+        await fleet.start()
+        self._discoveries.update(config)
+        self.reloading.start()
+        self._reports.start()
+        self._models.catalogue.start()
+
+    def _record(self, config: Config, proxy: Proxy) -> None:
+        """Write decisions down, if that is wanted."""
+        if config.record_decisions is not None:
+            self._recorder = Recorder(config.record_decisions, config.folder)
+            self._recorder.start()
+            proxy.witnesses = (*proxy.witnesses, self._recorder)
+
+    async def _listen(self, config: Config, server: Server) -> None:
+        """Take clients; a gateway of several gets its sockets from the supervisor when it is ready (`accept`)."""
+        if self._plane is not None:
+            server.look_after()
+            self.data_address = await self._plane.start(config, server.protocol)
+        elif self._seat is None:
+            opened = [await server.listen(**each.arguments(config.folder)) for each in config.listen]
+            self.data_address = opened[0]
+
+    async def _open_admin(self, config: Config, context: AdminContext) -> None:
+        """The admin port; the one that people see is the supervisor's where there are several gateways."""
         app = create_admin_app(context, guarded=self._seat is None)
         self.registry = app[REGISTRY]
         self._admin = web.AppRunner(app, access_log=None)
@@ -220,16 +231,6 @@ class Gateway:
             self.admin_address = self._admin.addresses[0][:2]
         else:
             await web.UnixSite(self._admin, self._seat.admin).start()
-        await oversight.start()
-        await fleet.start()
-        self._discoveries.update(config)
-        self.reloading.start()
-        self._reports.start()
-        self._models.catalogue.start()
-
-    def _tail(self, proxy: Proxy, decisions: Decisions | None) -> None:
-        """Requests are told of while somebody watches them."""
-        proxy.tail = None if decisions is None else Tail(decisions)
 
     def _started(self, replica: Replica) -> None:
         """A replica is up and may have been started anew: as another, and with nothing in its caches."""
@@ -340,6 +341,22 @@ class Gateway:
             await self._oversight.close()
         if self._aborts is not None:
             await self._aborts.close()
+
+
+def _server(config: Config, proxy: Proxy) -> Server:
+    limits, timeouts = Limits(**config.limits.model_dump()), Timeouts(**config.timeouts.model_dump())
+    return Server(proxy, limits, timeouts, config.forwarding.build())
+
+
+def _remember(memory: Memory, proxy: Proxy, oversight: Oversight, clock: Callable[[], float]) -> None:
+    """Have the page's memory told of what people may want to see; of decisions only while somebody watches them."""
+
+    def watched(is_watched: bool) -> None:
+        proxy.tail = Tail(memory.decisions) if is_watched else None
+
+    memory.portraits.want = Sitters(proxy, memory.portraits, clock).want
+    proxy.sightings, oversight.named = memory.portraits, memory.namings.add
+    memory.decisions.on_watched = watched
 
 
 def _nothing() -> None:
