@@ -61,6 +61,18 @@ class ChunkedBody:
             self._read_line(line[:-2])
         return b"".join(pieces), data[at:]
 
+    @property
+    def left(self) -> int:
+        """How many bytes of the chunk that has begun are still to come, its CRLF included, and 0 between two.
+
+        -1 where that can't be said: within a chunk's first line, or behind the last chunk.
+        """
+        if self._part == _Part.data:
+            return self._remaining + 2
+        if self._part == _Part.data_end:
+            return 2 - len(self._line) if self._line in (b"", b"\r") else -1
+        return 0 if self._part == _Part.size and not self._line else -1
+
     def _keep(self, rest: bytes) -> None:
         self._line += rest
         if len(self._line) > _MAX_LINE_BYTES:

@@ -1,7 +1,7 @@
 """Where a chunked body stands that is passed on as it comes: between two chunks, within one, or at its end.
 
 The quick way of the usual chunk: size, data and nothing else. What has extensions, trailers or a size line in two reads
-is left to llhttp, a call of which costs as much as all the rest of passing a read on. Hot: once per read of every
+is left to chunked.py, which can also be asked how to go on here. Hot: once per read of every
 stream; plain comparisons of bytes, which mypyc compiles to machine code.
 """
 

@@ -2,7 +2,7 @@
 
 A response is passed on as the bytes it came in: its head is rewritten, its body and framing are written to the client
 in the loop turn in which they were read. Its chunks are only followed, to know where the response ends (chunkwalk.py,
-and a parser that copies nothing where they are unusual). Only a client of HTTP/1.0 gets another body than the upstream
+and chunked.py where they are unusual). Only a client of HTTP/1.0 gets another body than the upstream
 sent (no chunks).
 """
 
@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, cast
-
-import httptools
 
 from gateway.wire.chunked import ChunkedBody, ChunkError
 from gateway.wire.chunkwalk import BROKEN, COMPLETE, unusual, walk
@@ -50,11 +48,11 @@ class UpstreamConnection:
         "_complete",
         "_excess",
         "_exchange",
+        "_follower",
         "_head",
         "_held",
         "_held_bytes",
         "_last_head",
-        "_parser",
         "_reused",
         "_state",
         "_transport",
@@ -74,8 +72,8 @@ class UpstreamConnection:
         self._last_head = LastHead()
         self._body_remaining = 0
         """Of a body with a length, or of the chunk that has begun."""
-        self._parser: httptools.HttpResponseParser | None = None
-        """Follows a chunked body from where it is unusual; has no `on_body` on purpose, so that it copies nothing."""
+        self._follower: ChunkedBody | None = None
+        """Follows a chunked body where it is unusual."""
         self._chunks: ChunkedBody | None = None
         """Unpacks a chunked body for a client of HTTP/1.0."""
         self._complete = False
@@ -201,14 +199,6 @@ class UpstreamConnection:
         if self._exchange is not None and not self._exchange.received:
             self._exchange.client.resume_body()
 
-    # --- httptools callbacks, for chunked bodies
-
-    def on_message_begin(self) -> None:
-        self._excess = self._complete
-
-    def on_message_complete(self) -> None:
-        self._complete = True
-
     # --- the response
 
     def _read_head(self, exchange: Exchange, data: bytes) -> None:
@@ -318,7 +308,8 @@ class UpstreamConnection:
                 self._complete = self._chunks.complete
                 self._excess = bool(rest)
                 return piece
-            if self._parser is None:
+            follower = self._follower
+            if follower is None:
                 left = walk(data, self._body_remaining)
                 if left >= 0:
                     self._body_remaining = left
@@ -329,20 +320,21 @@ class UpstreamConnection:
                     return data
                 if left == BROKEN:
                     raise ChunkError("a chunk does not end where its size says")
-                self._parser = httptools.HttpResponseParser(self)
-                self._parser.feed_data(_CHUNKED_HEAD)
-                self._parser.feed_data(data[unusual(left) :])
+                follower = self._follower = ChunkedBody()
+                rest = follower.feed(data[unusual(left) :])[1]
             else:
-                self._parser.feed_data(data)
-        except (httptools.HttpParserError, ChunkError) as error:
+                rest = follower.feed(data)[1]
+        except ChunkError as error:
             self._fail(FailureKind.bad_response, f"sent an invalid chunk ({error})")
             return None
-        if self._excess:
-            self._fail(FailureKind.bad_response, "sent more than its response")
-            return None
-        if self._complete and (end := len(data.rstrip(b"\r\n")) + 4) < len(data) and end > 4:
-            self._excess = True  # empty lines, which the parser takes for the way to the next response
-            return data[:end]
+        if follower.complete:
+            self._complete = True
+            self._excess = len(rest) > 0
+            return data[: len(data) - len(rest)]  # what follows a whole response is not for the client
+        left = follower.left
+        if left >= 0:
+            self._body_remaining = left
+            self._follower = None
         return data
 
     def _write_on(self, exchange: Exchange, data: bytes) -> None:
@@ -398,7 +390,7 @@ class UpstreamConnection:
             self._write = None
             self._state = _Body.head
             self._complete = False
-            self._parser = self._chunks = None
+            self._follower = self._chunks = None
             self.last_read = b""
             self._upstream.release(self, exchange.client.clock.at)
         else:
@@ -429,14 +421,8 @@ class UpstreamConnection:
             return self.last_read.endswith(_EVENT_ENDS)
         if not self.last_read.endswith(_CHUNKED_EVENT_ENDS):
             return False
-        if self._parser is None:
-            return self._body_remaining == 0  # always, if the client gets no chunks
-        # A probe tells exactly whether the parser stands between two chunks: only there does a last chunk end the body.
-        try:
-            self._parser.feed_data(LAST_CHUNK)
-        except httptools.HttpParserError:
-            return False
-        return self._complete
+        # Only between two chunks does a last one end the body; one that gets no chunks is always there.
+        return self._follower is None and self._body_remaining == 0
 
 
 def _words_of(exc: Exception | None) -> str:
@@ -448,7 +434,6 @@ _RACE_S: Final = 1.0
 """A close that crossed our request on its way is here so soon; one that comes later may be the answer to it."""
 _MAX_HEAD_BYTES: Final = 256 * 1024
 _MAX_HELD_BYTES: Final = 64 * 1024
-_CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 _VERSION = b"HTTP/1."
 _BODILESS = frozenset((204, 304))
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")

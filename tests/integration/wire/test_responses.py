@@ -34,6 +34,7 @@ KEPT: list[tuple[str, bytes, bytes]] = [
     ("chunked", CHUNKED + chunk(b"hello") + chunk(b"world") + b"0\r\n\r\n", b"helloworld"),
     ("empty chunked", CHUNKED + b"0\r\n\r\n", b""),
     ("extensions", CHUNKED + b"5;a=b\r\nhello\r\n0;c\r\n\r\n", b"hello"),
+    ("white space", CHUNKED + b"5\t;a\r\nhello\r\n5 ;b\r\nworld\r\n0 ;c\r\n\r\n", b"helloworld"),
     ("extension later", CHUNKED + chunk(b"hello") + b"5;a=b\r\nworld\r\n" + chunk(b"!") + b"0\r\n\r\n", b"helloworld!"),
     ("trailers", CHUNKED + chunk(b"hello") + b"0\r\nx-check: 1\r\nx-more: 2\r\n\r\n", b"hello"),
     ("100 before", b"HTTP/1.1 100 Continue\r\n\r\n" + OK, b"ok"),

@@ -111,3 +111,15 @@ def test_it_never_takes_for_good_what_unpacking_does_not(
             assert (left == COMPLETE) <= (strict.complete and not rest)
             return
         assert not strict.complete
+
+
+def test_what_unpacks_them_says_how_to_go_on() -> None:
+    coded = CHUNK + b"9;a=b\r\n" + EVENT + b"\r\n" + CHUNK + b"0\r\n\r\n"
+    end = len(coded) - len(b"0\r\n\r\n")
+    lines = [range(1, 3), range(len(CHUNK) + 1, len(CHUNK) + 7), range(end - len(CHUNK) + 1, end - len(CHUNK) + 3)]
+    for cut in range(len(coded) + 1):
+        body = ChunkedBody()
+        body.feed(coded[:cut])
+        assert (body.left < 0) is (cut > end or any(cut in line for line in lines))
+        if body.left >= 0 and cut >= len(CHUNK) + 7:
+            assert walk(coded[cut:], body.left) == COMPLETE
