@@ -61,15 +61,18 @@ class ApiServer:
             await self._runner.cleanup()
             self._runner = None
 
-    async def put(self, thing: dict[str, Any]) -> None:
-        """Add or change an object."""
-        name = thing["metadata"]["name"]
-        kind = "MODIFIED" if name in self._objects else "ADDED"
-        self._objects[name] = thing
-        await self._happen(kind, thing)
+    async def put(self, *things: dict[str, Any]) -> None:
+        """Add or change objects; the watchers are told of all at once."""
+        events = []
+        for thing in things:
+            name = thing["metadata"]["name"]
+            kind = "MODIFIED" if name in self._objects else "ADDED"
+            self._objects[name] = thing
+            events.append(self._happened(kind, thing))
+        await self._tell(*events)
 
     async def delete(self, name: str) -> None:
-        await self._happen("DELETED", self._objects.pop(name))
+        await self._tell(self._happened("DELETED", self._objects.pop(name)))
 
     async def bookmark(self) -> None:
         """Tell the watchers how far they are; nothing else has happened to what they watch."""
@@ -98,17 +101,18 @@ class ApiServer:
         async with asyncio.timeout(PATIENCE_S), self._changed:
             await self._changed.wait_for(lambda: len(self.watches) >= times)
 
-    async def _happen(self, kind: str, thing: dict[str, Any]) -> None:
+    def _happened(self, kind: str, thing: dict[str, Any]) -> dict[str, Any]:
         self.version += 1
         thing = {**thing, "metadata": {**thing["metadata"], "resourceVersion": str(self.version)}}
         event = {"type": kind, "object": thing}
         self._history.append((self.version, event))
-        await self._tell(event)
+        return event
 
-    async def _tell(self, event: dict[str, Any]) -> None:
+    async def _tell(self, *events: dict[str, Any]) -> None:
+        lines = b"".join(json.dumps(event).encode() + b"\n" for event in events)
         for stream in list(self._streams):
             with contextlib.suppress(ConnectionError):
-                await stream.write(json.dumps(event).encode() + b"\n")
+                await stream.write(lines)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         query = dict(request.query)

@@ -63,6 +63,26 @@ async def test_what_is_there_is_listed_and_what_happens_then_is_watched(tmp_path
         assert sink.sets[1][0].url == "http://10.0.0.1:30000"
 
 
+async def test_of_many_changes_at_once_the_outcome_is_told_and_nothing_of_what_changes_no_member(
+    tmp_path: Path, server: ApiServer
+) -> None:
+    places = {f"p{number}": f"10.0.0.{number}" for number in range(100, 250)}
+    await server.put(*[pod(name, place, ready=False) for name, place in places.items()])
+    async with watching(tmp_path, server) as sink:
+        await sink.says()
+        await server.watched()
+        await server.put(*[pod(name, place) for name, place in places.items()])
+        await sink.says(*places)
+        told = len(sink.sets)
+        assert told < 50
+
+        await server.put(*[pod(name, place) for name, place in places.items()])
+        first, *others = places
+        await server.delete(first)
+        await sink.says(*others)
+        assert len(sink.sets) == told + 1
+
+
 async def test_a_dropped_watch_goes_on_where_it_was(tmp_path: Path, server: ApiServer) -> None:
     await server.put(pod("a"))
     async with watching(tmp_path, server) as sink:

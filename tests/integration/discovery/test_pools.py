@@ -1,6 +1,8 @@
 """A pool whose members are found: they serve, and go, beside those that the configuration names."""
 
+import contextlib
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +26,21 @@ def found_in(file: str, **more: Any) -> dict[str, Any]:
     return {"file": {"path": file}, "max_removed_percent": 100, **more}
 
 
-async def test_members_come_and_go_with_the_file_that_names_them(tmp_path: Path) -> None:
-    file = tmp_path / "targets.json"
+@contextlib.asynccontextmanager
+async def finding(folder: Path, *names: str, **more: Any) -> AsyncIterator[tuple[Site, Path]]:
+    """A pool of `a` and of what a file names: engines of these names, once it has found them."""
+    file = folder / "targets.json"
     file.write_text("[]")
-    async with site(tmp_path, {"chat": ["a"]}, chat__discover=found_in("targets.json")) as running:
-        await running.engine("b")
-        targets(running, file, "b")
-        await running.replicas_named("a", "b")
+    async with site(folder, {"chat": ["a"]}, chat__discover=found_in("targets.json", **more)) as running:
+        for name in names:
+            await running.engine(name)
+        targets(running, file, *names)
+        await running.replicas_named("a", *names)
+        yield running, file
+
+
+async def test_members_come_and_go_with_the_file_that_names_them(tmp_path: Path) -> None:
+    async with finding(tmp_path, "b") as (running, file):
         assert await named_by(running) == {"a": "file", "b": "discovered"}
 
         targets(running, file)
@@ -38,13 +48,7 @@ async def test_members_come_and_go_with_the_file_that_names_them(tmp_path: Path)
 
 
 async def test_what_was_found_stays_through_a_reload_and_goes_when_nobody_looks_any_more(tmp_path: Path) -> None:
-    file = tmp_path / "targets.json"
-    file.write_text("[]")
-    async with site(tmp_path, {"chat": ["a"]}, chat__discover=found_in("targets.json")) as running:
-        await running.engine("b")
-        targets(running, file, "b")
-        await running.replicas_named("a", "b")
-
+    async with finding(tmp_path, "b") as (running, _):
         running.write({"chat": ["a"]}, chat__discover=found_in("targets.json"), chat__step_budget_us=5)
         await running.take_over()
         await running.replicas_named("a", "b")
@@ -55,13 +59,7 @@ async def test_what_was_found_stays_through_a_reload_and_goes_when_nobody_looks_
 
 
 async def test_a_file_that_is_wrong_changes_nothing_and_is_shown(tmp_path: Path) -> None:
-    file = tmp_path / "targets.json"
-    file.write_text("[]")
-    async with site(tmp_path, {"chat": ["a"]}, chat__discover=found_in("targets.json")) as running:
-        await running.engine("b")
-        targets(running, file, "b")
-        await running.replicas_named("a", "b")
-
+    async with finding(tmp_path, "b") as (running, file):
         file.write_text("{")
         await running.reaches("steplane_discovery_failing", 1, pool="chat")
         await running.replicas_named("a", "b")
@@ -70,15 +68,7 @@ async def test_a_file_that_is_wrong_changes_nothing_and_is_shown(tmp_path: Path)
 
 
 async def test_many_that_vanish_at_once_are_kept_for_a_while(tmp_path: Path) -> None:
-    file = tmp_path / "targets.json"
-    file.write_text("[]")
-    guarded = found_in("targets.json", max_removed_percent=50, settle_s=600)
-    async with site(tmp_path, {"chat": ["a"]}, chat__discover=guarded) as running:
-        for name in "bcd":
-            await running.engine(name)
-        targets(running, file, "b", "c", "d")
-        await running.replicas_named("a", "b", "c", "d")
-
+    async with finding(tmp_path, "b", "c", "d", max_removed_percent=50, settle_s=600) as (running, file):
         targets(running, file)
         await running.reaches("steplane_discovery_failing", 1, pool="chat")
         await running.replicas_named("a", "b", "c", "d")
@@ -86,9 +76,7 @@ async def test_many_that_vanish_at_once_are_kept_for_a_while(tmp_path: Path) -> 
 
 
 async def test_weights_that_are_found_count(tmp_path: Path) -> None:
-    file = tmp_path / "targets.json"
-    file.write_text("[]")
-    async with site(tmp_path, {"chat": ["a"]}, chat__discover=found_in("targets.json")) as running:
+    async with finding(tmp_path) as (running, file):
         heavy = await running.engine("b")
         pool = running.gateway.router.pools["chat"]
         before = pool.balancer
