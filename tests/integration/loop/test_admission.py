@@ -319,6 +319,8 @@ async def test_a_drain_that_takes_too_long_ends_with_those_that_wait() -> None:
         await on.gateway.close()
         assert time.monotonic() - began < 5
         for client in clients:
+            answer = await client.response(b"POST")
+            assert (answer.status, error_of(answer)["code"]) == (503, "draining")
             await client.closed()
         await until(lambda: asked(on) == 1)
 
