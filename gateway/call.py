@@ -304,7 +304,7 @@ class Attempt:
                 tenant=call.tenant,
                 pool=pool.name,
                 replica=self.link.replica.name,
-                budget_us=pool.step_budget_us,
+                budget_us=pool.judged_us,
                 hard_limit_us=self.link.terms.hard_limit_us,
                 costly=call.costly,
             )

@@ -37,7 +37,9 @@ class Pool:
     """Replicas of one role, and what one of them may run at once.
 
     step_budget_us: hook time that one step may take, so the sum of the step costs on a replica; None: any. A request
-                    that costs more than that runs where no other with a cost does.
+                    that costs more than that runs where no other with a cost does. Of several workers each has a part.
+    judged_us:      what a step may take by the configuration, which breakers judge requests by: a step is one, whoever
+                    sent what is in it.
     max_in_flight:  requests on a replica, 0: any. max_structured: those with a grammar among them, 0: any.
     alone_us:       what a request may cost at most where no other with a cost runs; any, unless others book there, too.
     waiting:        requests in the pool's queue; written by the queue. While some wait, a new one with a cost is not
@@ -71,6 +73,7 @@ class Pool:
         "backend",
         "balancer",
         "capabilities",
+        "judged_us",
         "max_in_flight",
         "max_structured",
         "name",
@@ -104,7 +107,7 @@ class Pool:
     ) -> None:
         self.name = name
         self.replicas = replicas
-        self.step_budget_us = step_budget_us
+        self.step_budget_us = self.judged_us = step_budget_us
         self.when_unavailable = when_unavailable
         self.max_in_flight = max_in_flight
         self.max_structured = max_structured
@@ -164,6 +167,7 @@ class Pool:
             self.capabilities, self.backend = said
         self.spells_schemas = settings.spells_schemas
         self.rebalance(settings.balance)
+        self.judged_us = settings.step_budget_us
         self.set_step_budget(settings.step_budget_us)
 
     def rebalance(self, plan: Plan | None) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from gateway.control.dashboard.history import first_byte_quantiles, share_over
+from gateway.control.dashboard.history import first_byte_quantiles
 from gateway.control.tally import TTFT_BUCKETS_S
 
-_SUMS = ("in_flight", "waiting", "per_s", "per_minute", "failed", "spills", "rejects", "budget_us")
-_LARGEST = ("available", "oldest_s")
+_SUMS = ("in_flight", "waiting", "per_s", "per_minute", "failed", "spills", "rejects", "booked")
+_LARGEST = ("available", "oldest_s", "itl_p50_us", "itl_p99_us")
 _LATEST_ERRORS = 8
 _ROW_SUMS = ("requests", "failed", "spills", "rejects", "in_flight", "waiting", "booked_us")
 _LEVELS = ("ok", "warn", "bad")
@@ -22,23 +22,11 @@ def merge_overviews(documents: Sequence[dict[str, Any]]) -> dict[str, dict[str, 
     first = documents[0]
     about = first["gateway"]["about"]
     clients = sum(each["gateway"]["about"]["clients"] for each in documents)
-    hooks = first["columns"].index("hook_us"), first["replica_columns"].index("hook_us")
-    pools = {
-        name: _pool(parts, _hooks_us(documents, "history", name, hooks[0]))
-        for name, parts in _by_key(documents, "pools")
-    }
     return {
         "gateway": {"about": about | {"clients": clients, "workers": len(documents)}},
         "status": {"line": _status([each["status"]["line"] for each in documents])},
-        "pools": pools,
-        "replicas": {
-            name: _replica(
-                parts,
-                pools.get(parts[0]["pool"], parts[0])["budget_us"],
-                _hooks_us(documents, "replica_history", name, hooks[1]),
-            )
-            for name, parts in _by_key(documents, "replicas")
-        },
+        "pools": {name: _pool(parts) for name, parts in _by_key(documents, "pools")},
+        "replicas": {name: _replica(parts) for name, parts in _by_key(documents, "replicas")},
         "offenders": {key: _offender(parts) for key, parts in _by_key(documents, "offenders")},
         "configuration": first["configuration"],
         "rules": {name: _rule(parts) for name, parts in _by_key(documents, "rules")},
@@ -83,47 +71,33 @@ def _status(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"level": level, "findings": sorted(found.values(), key=lambda each: -_LEVELS.index(each["level"]))}
 
 
-def _hooks_us(documents: Sequence[dict[str, Any]], section: str, name: str, at: int) -> list[float]:
-    """The mean hook time of a step in each of the last seconds in which some ended, of a pool or of a replica."""
-    parts = [document[section].get(name, []) for document in documents]
-    rows = max([part["seconds"] if isinstance(part, dict) else part for part in parts], key=len)
-    return [row[at] for row in rows if row[at] is not None]
-
-
-def _pool(parts: Sequence[dict[str, Any]], hooks_us: Sequence[float]) -> dict[str, Any]:
+def _pool(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     merged = dict(parts[0])
     for name in _SUMS:
         merged[name] = _sum([part[name] for part in parts])
     for name in _LARGEST:
         merged[name] = max((part[name] for part in parts if part[name] is not None), default=None)
-    return merged | _latencies(parts, merged["budget_us"], hooks_us)
+    return merged | _first_bytes(parts)
 
 
-def _replica(parts: Sequence[dict[str, Any]], budget_us: float | None, hooks_us: Sequence[float]) -> dict[str, Any]:
+def _replica(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     merged = dict(parts[0])
     for name in ("in_flight", "waiting", "per_s", "booked"):
         merged[name] = _sum([part[name] for part in parts])
-    if merged["booked"] is not None:
-        merged["booked"] = round(merged["booked"] / len(parts), 3)
+    for name in ("itl_p50_us", "itl_p99_us"):
+        merged[name] = max((part[name] for part in parts if part[name] is not None), default=None)
     kinds = dict.fromkeys(kind for part in parts for kind in part["errors"])
     merged["errors"] = {kind: sum(part["errors"].get(kind, 0) for part in parts) for kind in kinds}
     errors = [error for part in parts for error in part["last_errors"]]
     merged["last_errors"] = sorted(errors, key=lambda error: -error["at"])[:_LATEST_ERRORS]
-    return merged | {"budget_us": budget_us} | _latencies(parts, budget_us, hooks_us)
+    return merged | _first_bytes(parts)
 
 
-def _latencies(parts: Sequence[dict[str, Any]], budget_us: float | None, hooks_us: Sequence[float]) -> dict[str, Any]:
-    """Each worker has timed its own requests; steps were told to all alike, but each has judged them by its part of the
-    budget."""
+def _first_bytes(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Each worker has timed its own requests."""
     ttft = [sum(column) for column in zip_longest(*[part["ttft"] for part in parts], fillvalue=0)]
     p50_s, p99_s = first_byte_quantiles(ttft, TTFT_BUCKETS_S)
-    merged: dict[str, Any] = {"ttft": ttft, "ttft_p50_s": p50_s, "ttft_p99_s": p99_s}
-    for name in ("itl_p50_us", "itl_p99_us", "hook_us", "forward_us"):
-        merged[name] = max([part[name] for part in parts if part[name] is not None], default=None)
-    hook_us = merged["hook_us"]
-    merged["budget_use"] = None if hook_us is None or not budget_us else round(hook_us / budget_us, 4)
-    merged["over_budget"] = share_over(hooks_us, budget_us)
-    return merged
+    return {"ttft": ttft, "ttft_p50_s": p50_s, "ttft_p99_s": p99_s}
 
 
 def _offender(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:

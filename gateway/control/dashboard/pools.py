@@ -17,7 +17,7 @@ def pool_item(context: AdminContext, pool: Pool, states: Counter[str]) -> dict[s
     queue = context.queues[pool.name]
     snapshot = queue.snapshot()
     unavailable = pool.when_unavailable
-    figures = context.memory.history.figures(pool.name, pool.step_budget_us)
+    figures = context.memory.history.figures(pool.name, pool.judged_us)
     config = context.config.pools.get(pool.name)
     oldest_s = snapshot["oldest_s"]
     assert isinstance(oldest_s, float)
@@ -27,14 +27,14 @@ def pool_item(context: AdminContext, pool: Pool, states: Counter[str]) -> dict[s
         "spills_to": unavailable.pool if isinstance(unavailable, Spill) else None,
         "overflows_to": None if pool.when_full is None else pool.when_full.pool,
         "balance": "" if config is None else config.balance.label,
-        "budget_us": pool.step_budget_us,
+        "budget_us": pool.judged_us,
         "replicas": len(pool.replicas),
         "states": states,
         "in_flight": sum([replica.in_flight for replica in pool.replicas]),
         "waiting": pool.waiting,
         "oldest_s": round(oldest_s, 1),
         "max_wait_s": queue.policy.max_wait_s,
-        "booked": share_of(max([each.booked_us for each in pool.replicas], default=0.0), pool.step_budget_us),
+        "booked": share_of(max([each.booked_us for each in pool.replicas], default=0.0), pool.judged_us),
         **_figures(figures),
     }
 

@@ -65,9 +65,9 @@ class Replicas:
             "waiting": upstream.waiting,
             "elsewhere": replica.elsewhere,
             "per_s": round(self._rate(replica.name, upstream.connects + upstream.reused), 1),
-            "booked": share_of(replica.booked_us, pool.step_budget_us),
+            "booked": share_of(replica.booked_us, pool.judged_us),
             "cache_usage": None if replica.cache_usage < 0.0 else round(replica.cache_usage, 3),
-            "budget_us": pool.step_budget_us,
+            "budget_us": pool.judged_us,
             **latencies_of(self._minute(pool, replica)),
             "engine": source.engine if source is not None and source.engine else replica.engine,
             "version": "" if source is None else source.version,
@@ -111,7 +111,7 @@ class Replicas:
         is_due = self._reckoned < _AT_ONCE and age_s >= len(self._since) // _AT_ONCE
         if is_due or age_s == math.inf:
             self._reckoned += 1
-            known = self._context.memory.history.latencies(pool.name, replica.name, pool.step_budget_us)
+            known = self._context.memory.history.latencies(pool.name, replica.name, pool.judged_us)
             self._minutes[replica.name] = now_s, known
         return known
 

@@ -2,10 +2,12 @@
 
 import json
 import math
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from gateway.call import Attempt
 from gateway.control.config import Config, parse_config
 from gateway.routing.admission import AdmissionPolicy, AdmissionQueue
 from gateway.routing.pool import Pool
@@ -60,6 +62,16 @@ def test_each_limit_is_held_to_in_part_and_none_becomes_no_limit() -> None:
     assert (worker.pool.step_budget_us, worker.pool.max_in_flight, worker.pool.max_structured) == (250, 2, 1)
     worker.grant(1, 0.5)
     assert (worker.pool.step_budget_us, worker.pool.max_in_flight, worker.pool.max_structured) == (500, 5, 1)
+
+
+def test_breakers_judge_a_step_by_the_whole_budget_whoever_sent_what_is_in_it() -> None:
+    worker = Worker(step_budget_us=1000)
+    call: Any = SimpleNamespace(signature="s1-1", tenant="acme", costly=True)
+    link: Any = SimpleNamespace(itl=None, replica=worker.replica, terms=SimpleNamespace(hard_limit_us=None))
+
+    attempt = Attempt(cast(Any, None), call, link, worker.pool, "id", 0.0)
+
+    assert (worker.pool.step_budget_us, attempt.origin.budget_us) == (250, 1000)
 
 
 def test_a_pool_without_limits_is_left_alone_and_says_nothing() -> None:
