@@ -35,7 +35,7 @@ TITLED: dict[str, Any] = {
 # Cheap by prediction, and over the interactive pool's budget in each step.
 BOMB: dict[str, Any] = {"max_tokens": 40, "logprobs": True, "top_logprobs": 20, "n": 40}
 
-# Words and separators: llguidance needs milliseconds for each of its masks, here those of sixteen sequences in each step.
+# Words and separators: llguidance needs milliseconds for each of its masks, here for sixteen sequences in each step.
 HOLDS: dict[str, Any] = {"max_tokens": 40, "n": 16, "ebnf": "root ::= ch+ ([ \\n] ch+)*\nch ::= [0-9a-zA-Z.,!?]"}
 _HARD_LIMIT_MS = "20"
 """Of the replicas' own watchdogs: nothing here but `HOLDS` comes near it."""

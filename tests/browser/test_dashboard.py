@@ -15,6 +15,7 @@ from tests.browser.site import BOMB, EVIL, HOLDS, STRUCTURED, TITLED, Site
 expect.set_options(timeout=30_000)
 
 FOCUSED = "document.activeElement.getAttribute('aria-label') || document.activeElement.innerText"
+CUT_OFF = "tables => tables.filter(each => each.scrollWidth > each.clientWidth).map(each => each.ariaLabel)"
 WIDTH = "document.documentElement.scrollWidth"
 FIGURE = re.compile(r"\d")
 _PATIENCE_MS = 30_000
@@ -256,6 +257,7 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(browser: Browser, site: Sit
     row(page, "Decisions", "default").first.wait_for()
 
     assert page.evaluate(WIDTH) <= 360
+    assert page.locator(".scroll").evaluate_all(CUT_OFF) == []
     page.get_by_role("button", name="Details of interactive").click()
     assert page.locator("#replica").evaluate("dialog => dialog.scrollWidth - dialog.clientWidth") <= 0
     assert page.evaluate(WIDTH) <= 360

@@ -110,7 +110,7 @@ function when(each, now) {
   if (each.state === "pinned") return `pinned by ${each.author} ${since}`;
   if (each.state === "half_open") {
     const next = each.next_probe ? `, next in ${span(each.next_probe - now)}` : "";
-    return `${each.good_probes} of ${each.probes} probes good${each.next_probe > now ? next : ""}`;
+    return `${each.probes ? `${each.good_probes} of ${each.probes} probes good` : "no probe yet"}${each.next_probe > now ? next : ""}`;
   }
   return `${since}${each.until > now ? `, next probe in ${span(each.until - now)}` : ""}`;
 }

@@ -33,12 +33,11 @@ export class Replicas {
       { label: "State", build: (cell) => this.standing(cell) },
       { label: "In flight", num: true, show: inFlight },
       { label: "Req/s", num: true, show: (each) => rate(each.per_s) },
-      { label: "TTFT p50, p99", class: "pair", num: true, show: (each) => `${seconds(each.ttft_p50_s)}, ${seconds(each.ttft_p99_s)}` },
-      { label: "ITL p50, p99", class: "pair", num: true, show: (each) => `${micros(each.itl_p50_us)}, ${micros(each.itl_p99_us)}` },
+      { label: "TTFT p50, p99", num: true, build: two((each) => [seconds(each.ttft_p50_s), seconds(each.ttft_p99_s)]) },
+      { label: "ITL p50, p99", num: true, build: two((each) => [micros(each.itl_p50_us), micros(each.itl_p99_us)]) },
       { label: "Steps", build: (cell, name) => this.steps(cell, name) },
       { label: "Budget used", num: true, show: budget },
-      { label: "Engine", class: "engine", show: (each) => `${each.engine} ${each.version}`.trim() },
-      { label: "Feed", show: feed },
+      { label: "Engine, feed", build: two((each) => [`${each.engine} ${each.version}`.trim(), feed(each)]) },
       { label: "Errors", build: (cell) => this.errors(cell) },
       { label: "", class: "actions", build: (cell, name) => this.actions(cell, name) },
     ];
@@ -102,6 +101,19 @@ export class Replicas {
       put(eject, "disabled", each.breaker === "open");
     };
   }
+}
+
+/** A cell of two lines, the second of lesser weight: `said(item)` gives both, as text or {text, level}. */
+function two(said) {
+  return (cell) => {
+    const lines = [h("span"), h("span", { class: "second dim" })];
+    cell.append(...lines);
+    return (each) =>
+      said(each).forEach((line, at) => {
+        text(lines[at], line.text ?? line);
+        put(lines[at], "data-level", line.level ?? null);
+      });
+  };
 }
 
 function inFlight(each) {
