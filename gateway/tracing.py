@@ -1,6 +1,6 @@
 """Requests as traces: W3C context in and out, and spans from the times that were taken on the way.
 
-    POST /v1/chat/completions      server, from the request's head to the end of its answer; of other paths by the method
+    POST /v1/chat/completions      server, from the request's head to the end of its answer; or the method alone
       parse                        reading the body and finding out what it costs
       decide                       rules, breakers, tenants
       queue                        waiting for room, if it did

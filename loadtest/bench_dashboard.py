@@ -1,4 +1,4 @@
-"""What people who look at the dashboard cost the data plane: the gateway's CPU with no tab open, with one, and with many.
+"""What people who look at the dashboard cost the data plane: the gateway's CPU with no tab open, with one, with many.
 
 Run by `make bench-dashboard`: a running `steplane up` with its three simulated replicas under a steady trickle of plain
 and structured requests. Tabs are connections that read the live stream as a browser does. Rounds are interleaved, so
@@ -57,10 +57,10 @@ async def _ask(session: aiohttp.ClientSession, url: str) -> None:
 
 
 async def _look(session: aiohttp.ClientSession, admin: str, seen: list[int]) -> None:
-    """One tab. `seen`: bytes of its events."""
+    """One tab. `seen`: what is added to its one number are the bytes of events."""
     async with session.get(f"{admin}/api/v1/events") as reply:
         async for data in reply.content.iter_any():
-            seen.append(len(data))
+            seen[0] += len(data)
 
 
 @contextlib.asynccontextmanager
@@ -88,7 +88,7 @@ async def _bench(tabs: int, rounds: int, seconds: float) -> int:
     url, admin = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{admin_port}"
     command = [sys.executable, "-m", "gateway.cli", "up", "--port", str(port), "--admin-port", str(admin_port)]
     found: dict[int, list[float]] = {0: [], 1: [], tabs: []}
-    size: dict[int, list[int]] = {count: [] for count in found}
+    size: dict[int, list[int]] = {count: [0] for count in found}
     with tempfile.TemporaryDirectory() as folder, (Path(folder) / "log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=subprocess.STDOUT)
         try:
@@ -106,7 +106,7 @@ async def _bench(tabs: int, rounds: int, seconds: float) -> int:
     print(f"CPU of the gateway, in percent of one core; medians of {rounds} times {seconds:g} s")
     nobody = statistics.median(found[0])
     for count, cpu in found.items():
-        per_s = sum(size[count]) / (rounds * (seconds + _SETTLE_S)) / max(1, count)
+        per_s = size[count][0] / (rounds * (seconds + _SETTLE_S)) / max(1, count)
         shown = f"{statistics.median(cpu):5.2f} ({min(cpu):.2f} to {max(cpu):.2f})"
         more = "" if not count else f", {statistics.median(cpu) - nobody:+.2f}; {per_s / 1e3:.1f} kB a second for each"
         print(f"{count:3} tabs: {shown}{more}")

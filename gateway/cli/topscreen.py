@@ -144,7 +144,11 @@ def _trouble(replica: Mapping[str, Any], now: float) -> str:
     if replica["why"]:
         return str(replica["why"])
     errors = replica["last_errors"]
-    return f"{errors[0]['kind'].replace('_', ' ')} {span(now - errors[0]['at'])} ago" if errors else ""
+    if not errors:
+        return ""
+    latest = errors[0]
+    word = latest["said"] if latest["kind"] == "answered" else latest["kind"].replace("_", " ")
+    return f"{word} {span(now - latest['at'])} ago"
 
 
 def _replicas(replicas: Mapping[str, Mapping[str, Any]], most: int | None, now: float, width: int) -> Table:

@@ -1,4 +1,4 @@
-"""What requests of a signature that people see look like: the title of their schema, their sizes, and the dearest place.
+"""What requests of a signature that people see look like: the title of their schema, sizes, and the dearest place.
 
 Taken of a body while somebody has it, a turn of a millisecond at a time, once for each signature; the body is let go of
 then. Keeps no text of a prompt and none of a schema but its title.
