@@ -213,6 +213,13 @@ def test_pools_are_scaled_by_the_use_of_their_budget() -> None:
     assert hpa["spec"]["metrics"][0]["external"]["metric"]["name"] == "steplane_pool_budget_use"
 
 
+def test_engines_that_run_already_are_scaled_where_they_are() -> None:
+    pool = {"selector": "app=sglang", "namespace": "models", "autoscaling": {"kind": "keda", "target": "sglang-json"}}
+    keda = only(render({"pools": {"grammar": pool}}), "ScaledObject", "demo-steplane-grammar")
+    assert keda["spec"]["scaleTargetRef"]["name"] == "sglang-json"
+    assert keda["metadata"]["namespace"] == "models"
+
+
 def test_the_rules_for_prometheus_are_those_of_the_repository() -> None:
     written = [
         group["name"]
@@ -241,6 +248,7 @@ def test_the_dashboard_is_that_of_the_repository() -> None:
         ({"pools": {"interactive": {"autoscaling": {"kind": "magic"}}}}, "kind"),
         ({"pools": {"Not_A_Label": {}}}, "Not_A_Label"),
         ({"pools": {"canary": {"engine": {"create": True}}}}, "canary.engine.profile"),
+        ({"pools": {"grammar": {"autoscaling": {"kind": "hpa"}}}}, "grammar.autoscaling.target"),
         ({"epp": {"enabled": True}}, "epp.envoys"),
     ],
 )
