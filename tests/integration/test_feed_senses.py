@@ -172,7 +172,7 @@ async def test_cheap_steps_are_added_up_and_get_no_line(shared: int) -> None:
 async def test_a_step_that_does_not_end_shows_while_it_runs(shared: int) -> None:
     async with stage(shared) as on:
         await on.until_source(Source.steps)
-        await on.post("/slow_down", forward_sleep_time=2.5)
+        await on.post("/slow_down", forward_sleep_time=4)
         await on.ask(attempt("slow"), max_tokens=1)
         await on.post("/slow_down", forward_sleep_time=None)
         running = [seen for seen in on.told.progresses if seen.step_runs_s > 0]
