@@ -1,7 +1,7 @@
 """The least body that has an engine compile the grammar of another: its constraint as it came, and one token to write.
 
 Owns where each dialect keeps what constrains an answer. Nothing of the prompt is in it but the tools, where they are
-the grammar. Pure, and only for grammars that are kept: 2 µs and 0.4 µs for each field of the body.
+the grammar. Pure, and only for grammars that are kept: about 7 µs.
 """
 
 from collections.abc import Collection, Mapping
