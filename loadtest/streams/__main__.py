@@ -30,8 +30,8 @@ _REPLICAS = 4
 _HEAR_WITHIN_MS = 50.0
 _ALONE = 50
 """Clients that leave one by one, before all others at once."""
-_SPARE_FILES = 200
-"""Beside the two of each stream, one at each end of the gateway."""
+_SPARE_FILES = 1100
+"""Beside the two of each stream, one at each end of the gateway, which keeps a thousand for other things."""
 _WARM_STREAMS = 100
 
 
