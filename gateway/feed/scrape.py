@@ -5,15 +5,15 @@ matter are looked at: an engine exposes hundreds (0.1 ms for 500 lines, where a 
 SGLang's grammar compile histogram is read although 0.5.23 declares and never fills it: other versions do.
 """
 
+import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import aiohttp
+from gateway.feed.reach import Reach
+from gateway.feed.wholebody import WholeBody
 
-from gateway.feed.session import ReplicaSession, read_at_most
-
-_TIMEOUT = aiohttp.ClientTimeout(total=4.0, connect=2.0)
+_WITHIN_S = 4.0
 _MOST_BYTES = 4 << 20
 
 _GAUGES = {
@@ -121,11 +121,10 @@ def between(replica: str, before: Reading, after: Reading) -> EngineMetrics:
 class Scraper:
     """Reads one replica's metrics when asked to."""
 
-    def __init__(self, replica: str, url: str, session: ReplicaSession) -> None:
-        """`url`: of the engine, without a trailing slash."""
+    def __init__(self, replica: str, url: str, reach: Reach | None = None) -> None:
+        """`url`: of the engine, without a trailing slash. `reach`: the ways to those that a URL does not lead to."""
         self._replica = replica
-        self._url = url + "/metrics"
-        self._session = session
+        self._metrics = WholeBody("feed", url, "/metrics", _MOST_BYTES, reach)
         self._before: Reading | None = None
 
     async def scrape(self, at_s: float) -> EngineMetrics | None:
@@ -145,11 +144,9 @@ class Scraper:
 
     async def _read(self, at_s: float) -> Reading | None:
         try:
-            async with self._session.get(self._url, timeout=_TIMEOUT, allow_redirects=False) as response:
-                if response.status != 200:
-                    return None
-                body = await read_at_most(response, _MOST_BYTES)
-        except (aiohttp.ClientError, OSError, TimeoutError):
+            async with asyncio.timeout(_WITHIN_S):
+                body = await self._metrics.read()
+        except (OSError, TimeoutError):
             return None
         return None if body is None else read_metrics(body, at_s)
 

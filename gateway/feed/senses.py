@@ -125,7 +125,14 @@ class Senses:
                 return
             self.remove(target.name)
         self._sensed[target.name] = sensed = _Sensed(
-            target, self._running, self._observer, self._session, self._clock, self._random, self._patience
+            target,
+            self._running,
+            self._observer,
+            self._session,
+            self._reach,
+            self._clock,
+            self._random,
+            self._patience,
         )
         sensed.start()
 
@@ -213,13 +220,14 @@ class _Sensed:
         running: RunningRequests,
         observer: SensesObserver,
         session: ReplicaSession,
+        reach: Reach | None,
         clock: Callable[[], float],
         random_source: random.Random,
         patience: Patience,
     ) -> None:
         self.target = target
         self.itl = ReplicaItl(clock)
-        self.scraper = Scraper(target.name, target.url, session)
+        self.scraper = Scraper(target.name, target.url, reach)
         self.advanced_s = -math.inf
         self._running = running
         self._observer = observer
@@ -227,6 +235,7 @@ class _Sensed:
         self._attribution = Attribution(target, running, observer, clock)
         self._feed = None if target.feed_url is None else StepFeed(target, self, session, random_source, patience)
         # Spread, so that many replicas are not read at one time.
+        self._first_scrape_s = random_source.uniform(0.0, patience.scrape_every_s)
         self._scrape_pause_s = patience.scrape_every_s * random_source.uniform(0.9, 1.0)
         self._source = Source.none
         self._since_s = clock()
@@ -368,12 +377,12 @@ class _Sensed:
 
     async def _scrape(self) -> None:
         """While there is no step feed; with one, metrics would say less."""
-        pause_s = self._scrape_pause_s
+        wait_s, pause_s = self._first_scrape_s, self._scrape_pause_s
         while True:
-            await asyncio.sleep(pause_s)
+            await asyncio.sleep(wait_s)
             # One that has no metrics may have them later, but need not be asked as often.
             longest_s = self._scrape_pause_s * _LESS_OFTEN
-            pause_s = self._scrape_pause_s if self.scraper.answers else min(pause_s * 2.0, longest_s)
+            wait_s = pause_s = self._scrape_pause_s if self.scraper.answers else min(pause_s * 2.0, longest_s)
             if self._feed is not None and self._feed.connected:
                 self.scraper.forget()
                 continue

@@ -1,19 +1,17 @@
 """Asks a server for one path and reads the status of its answer: what a health check needs, and nothing else.
 
 Every replica is asked every second, so a thousand of them leave no room for a whole HTTP client: this takes a fifth of
-what one would. Each question has a connection of its own, which tests that the server still accepts.
+what one would.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-import socket
-import ssl
 from typing import cast
-from urllib.parse import urlsplit
 
-from gateway.feed.reach import UNIX, Reach
+from gateway.feed.plainget import PlainGet
+from gateway.feed.reach import Reach
 
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r\n]")
 _LONGEST_LINE = 256
@@ -28,45 +26,20 @@ class NoStatusError(Exception):
 class StatusProbe:
     """Asks one server again and again. `get` is not to be called again while it is under way."""
 
-    __slots__ = ("_host", "_last", "_port", "_reach", "_request", "_tls", "_url", "path")
+    __slots__ = ("_get", "_last", "path")
 
     def __init__(self, url: str, path: str, reach: Reach | None = None) -> None:
         """`url`: of the server, without a path. `reach`: the ways to servers that a plain URL does not lead to."""
-        self._url = url
-        self._reach = reach
-        self._last: _Answer | None = None
         self.path = path
-        way = None if reach is None else reach.of(f"{url}/")[0]
-        origin = urlsplit(url if way is None else way.origin)
-        if url.startswith(UNIX) and way is None:
-            raise ValueError(f"nothing says where the socket of {url} is")
-        self._tls = origin.scheme == "https"
-        self._host = origin.hostname or ""
-        self._port = origin.port or (443 if self._tls else 80)
-        self._request = (
-            f"GET {path} HTTP/1.1\r\nhost: {origin.netloc}\r\nuser-agent: steplane-health\r\n"
-            "accept: */*\r\nconnection: close\r\n\r\n"
-        ).encode("latin-1")
+        self._get = PlainGet("health", url, path, reach)
+        self._last: _Answer | None = None
 
     async def get(self) -> int:
         """The status of the answer. Raises OSError, and NoStatusError for what is none. Bound it in time."""
-        loop = asyncio.get_running_loop()
         if self._last is not None:
             self._last.give_up()
-        answer = self._last = _Answer(loop, self._request)
-        way = None if self._reach is None else self._reach.of(f"{self._url}/")[0]
-        if way is not None and way.socket:
-            await loop.create_unix_connection(lambda: answer, way.socket)
-        else:
-            tls: ssl.SSLContext | bool | None = None
-            name: str | None = None
-            if self._tls:
-                tls = True if way is None or way.tls is None else way.tls()
-                name = None if way is None else way.server_name
-            try:
-                await loop.create_connection(lambda: answer, self._host, self._port, ssl=tls, server_hostname=name)
-            except socket.gaierror as error:
-                raise OSError(f"no address for {self._host}:{self._port}: {error.strerror}") from None
+        answer = self._last = _Answer(asyncio.get_running_loop(), self._get.request)
+        await self._get.send(answer)
         try:
             return await answer.status
         except asyncio.CancelledError:
