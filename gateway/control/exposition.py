@@ -21,7 +21,7 @@ _END = b"# EOF\n"
 
 
 def in_parts(pools: Mapping[str, Pool]) -> Iterator[list[Replica]]:
-    """The replicas of all pools, some at a time, but for those that leave meanwhile; at least one part, though empty."""
+    """The replicas of all pools, some at a time, but for those that leave meanwhile; at least one, though empty."""
     replicas = [replica for pool in pools.values() for replica in pool.replicas]
     for at in range(0, max(1, len(replicas)), _REPLICAS_IN_ONE_TURN):
         yield [replica for replica in replicas[at : at + _REPLICAS_IN_ONE_TURN] if not replica.retired]
