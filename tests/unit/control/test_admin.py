@@ -69,6 +69,7 @@ async def test_pools_and_replicas_are_listed_with_load_and_state(admin: Admin) -
         "on_trip": "rerun",
         "max_in_flight": None,
         "max_structured": None,
+        "when_full": "wait",
         "when_unavailable": {"spill": "grammar"},
         "balance": "least_requests",
         "grammar_backend": None,
@@ -101,6 +102,7 @@ async def test_a_replica_is_shown_with_its_breaker_its_source_and_what_is_booked
     shown = (await admin.client.get("/api/v1/replicas")).json()["replicas"][0]
 
     assert shown.items() >= {"booked_us": 400, "step_budget_us": 1000, "structured": 1, "in_flight": 1}.items()
+    assert shown["guests"] == 0
     assert shown.items() >= {"healthy": False, "idle_connections": 0}.items()
     assert shown.items() >= {"weight": 1, "zone": None, "elsewhere": 0, "cache_usage": None}.items()
     assert shown["breaker"].items() >= {"state": "closed", "since_s": 7.0, "faults_in_a_row": 1}.items()
