@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import h11
 
+from gateway.wire.limits import Timeouts
 from tests.integration.wire.harness import ERROR_EVENT, PATIENCE_S, Client, Served, Wire, until, wire
 
 from .answers import Answered
@@ -24,6 +25,8 @@ _HOP_BY_HOP = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade")
 )
 _NOT_COMPARED = _HOP_BY_HOP | {b"content-length", b"x-request-id"}
+_PATIENT = Timeouts(sweep_s=0.02, connect_s=PATIENCE_S, upstream_idle_s=PATIENCE_S)
+"""On a busy machine nothing is given up that would have come."""
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3})(?: [^\0\r\n]*)?")
 
 
@@ -46,7 +49,7 @@ class Passing:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Passing]:
         """Until the end of the block; nothing may be left of it then."""
-        async with wire(self._answer) as gateway:
+        async with wire(self._answer, timeouts=_PATIENT) as gateway:
             gateway.handler.held = frozenset((404,))
             self.gateway = gateway
             yield self
