@@ -35,10 +35,13 @@ from gateway.workers.supervisor import NotRenewedError, Supervisor
 from gateway.workers.watching import Watching
 
 _ANSWER_WITHIN_S = 5.0
+_RELOADED_WITHIN_S = 60.0
+"""A file is read beside the requests, and after them: on a busy machine that takes its time."""
+_RELOAD = "/api/v1/reload"
 _LONGEST_BODY_BYTES = 64 * 1024 * 1024
 _OURSELVES = 0
 """Among the processes whose metrics are merged; workers have keys from 1 on."""
-_TO_ALL = ("/api/v1/pools/", "/api/v1/replicas/", "/api/v1/reload")
+_TO_ALL = ("/api/v1/pools/", "/api/v1/replicas/", _RELOAD)
 """Paths under which a change is each worker's own."""
 _NOT_PASSED_ON = frozenset(
     ("connection", "keep-alive", "transfer-encoding", "content-length", "date", "server", "accept-encoding")
@@ -257,9 +260,11 @@ class Front:
     async def _say(
         self, worker: WorkerProcess, method: str, path: str, body: bytes, headers: Mapping[str, str]
     ) -> web.Response | None:
+        within_s = _RELOADED_WITHIN_S if path.startswith(_RELOAD) else _ANSWER_WITHIN_S
+        timeout = aiohttp.ClientTimeout(total=within_s)
         try:
             async with self._session(worker).request(
-                method, f"http://worker{path}", data=body, headers=headers
+                method, f"http://worker{path}", data=body, headers=headers, timeout=timeout
             ) as reply:
                 kept = {name: value for name, value in reply.headers.items() if name.lower() not in _NOT_PASSED_ON}
                 return web.Response(status=reply.status, body=await reply.read(), headers=kept)
@@ -271,8 +276,7 @@ class Front:
         session = self._sessions.get(worker.key)
         if session is None:
             session = self._sessions[worker.key] = aiohttp.ClientSession(
-                connector=aiohttp.UnixConnector(str(worker.admin)),
-                timeout=aiohttp.ClientTimeout(total=_ANSWER_WITHIN_S),
+                connector=aiohttp.UnixConnector(str(worker.admin))
             )
         return session
 
