@@ -1,8 +1,11 @@
 """Requests of a pool that is full, as guests of another: where they go, what they are spared, and who comes first."""
 
 import math
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.routing.admission import AdmissionPolicy, AdmissionQueue
 from gateway.routing.pool import Pool
@@ -391,3 +394,51 @@ def test_the_decision_for_a_guest_says_where_it_comes_from_and_is_made_once(make
     assert (found.pool, found.rule, found.spilled_from) == (pools["forms"], "all", "chat")
     assert found.guest_of is pools["chat"]
     assert router.as_guest(decision, pools["forms"]) is found
+
+
+ACTIONS = st.one_of(
+    st.tuples(st.just("ask"), st.sampled_from(["chat", "forms", "rest"]), st.sampled_from([0.0, 300.0, 900.0, 4000.0])),
+    st.tuples(st.just("end"), st.integers(0, 50), st.none()),
+    st.tuples(st.just("leave"), st.integers(0, 50), st.none()),
+    st.tuples(st.just("pass"), st.sampled_from([0.5, 3.0, 40.0]), st.none()),
+    st.tuples(st.just("flip"), st.integers(0, 3), st.none()),
+)
+
+
+@given(st.lists(ACTIONS, max_size=60))
+def test_whatever_happens_the_books_are_right_and_nobody_waits_for_what_is_there(
+    actions: list[tuple[str, Any, Any]],
+) -> None:
+    chat, forms = pool("chat", 2, budget_us=1000, most=2), pool("forms", budget_us=6000, most=3)
+    hall = Hall(chat, forms, pool("rest"))
+    members = [replica for each in hall.pools.values() for replica in each.replicas]
+    for number, (what, which, more) in enumerate(actions):
+        match what:
+            case "ask":
+                hall.ask(str(number), which, more, structured=more > 0.0)
+            case "end" if hall.running:
+                hall.end(list(hall.running)[which % len(hall.running)])
+            case "leave" if hall.waiting:
+                hall.leave(list(hall.waiting)[which % len(hall.waiting)])
+            case "pass":
+                hall.clock.pass_s(which)
+            case "flip":
+                members[which].set_healthy(not members[which].healthy)
+        check(hall)
+    for replica in members:
+        replica.set_healthy(True)
+    hall.end_all()
+
+
+def check(hall: Hall) -> None:
+    running = list(hall.running.values())
+    for each in hall.pools.values():
+        for replica in each.replicas:
+            here = [run for run in running if run[2] is replica]
+            assert (replica.in_flight, replica.guests) == (len(here), sum(run[1] for run in here))
+            assert replica.booked_us == pytest.approx(sum(run[3] for run in here))
+            assert replica.in_flight <= (each.max_in_flight or len(here))
+        tickets = [ticket for queue, ticket in hall.waiting.values() if queue.pool is each]
+        assert each.waiting == len(tickets)
+        assert not any(each.find(ticket.step_us, ticket.structured) for ticket in tickets)
+    assert hall.pools["rest"].wanted == len(hall.waiting)
