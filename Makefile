@@ -48,7 +48,9 @@ test-envoy: $(VENV)/.dev-ready $(ENVOY)/.ready
 test-browser: $(VENV)/.browser-ready
 	$(BIN)/python -m pytest tests/browser
 
-# What people install: wheel, image, chart, site; gateways replaced behind HAProxy, a Redis that fails over (minutes).
+# What people install: wheel, image, chart, compose, site, what the pages say to type; gateways replaced behind HAProxy, a
+# Redis that fails over (a quarter of an hour). Programs that are missing are passed over; of Debian's packages it takes
+# buildah, debootstrap, haproxy, nginx and prometheus.
 test-deploy: $(VENV)/.deploy-ready
 	$(BIN)/python -m pytest tests/deploy
 
