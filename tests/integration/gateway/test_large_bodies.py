@@ -42,7 +42,6 @@ async def small_ones_meanwhile(running: House, body: bytes) -> tuple[int, int, b
     return answered, message.status, message.header(b"x-steplane-pool")
 
 
-@pytest.mark.timeout(120)
 async def test_small_requests_are_answered_while_40_mib_of_images_are_classified() -> None:
     body = images(10, 4 * MIB)
     assert len(body) > 40 * MIB
@@ -74,7 +73,6 @@ async def test_small_requests_are_answered_while_40_mib_of_images_are_classified
         assert large.body.startswith(body[:-1])
 
 
-@pytest.mark.timeout(120)
 async def test_a_body_just_below_the_limit_passes_and_one_above_it_does_not() -> None:
     limit = 64 * MIB
     frame = b'{"messages":[{"role":"user","content":"%b"}],"ebnf":"root ::= \\"a\\""}'

@@ -7,10 +7,12 @@ fleet of a thousand.
 import asyncio
 import contextlib
 import gc
+import math
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import yaml
 
 from gateway.app import Gateway
@@ -70,6 +72,23 @@ async def longest_turn(stop: asyncio.Event) -> float:
     return longest
 
 
+async def reload(gateway: Gateway) -> float:
+    """The longest turn of a reload that changes nearly everything."""
+    stop = asyncio.Event()
+    gc.collect()
+    gc.disable()  # a full collection of what the tests hold is no part of a reload
+    try:
+        watching = asyncio.create_task(longest_turn(stop))
+        report = await gateway.reloading.reload("test")
+        stop.set()
+        longest_s = await watching
+    finally:
+        gc.enable()
+    assert report.outcome is Outcome.applied
+    assert len(report.changes) > RULES
+    return longest_s
+
+
 async def test_a_large_reload_takes_only_short_turns(tmp_path: Path) -> None:
     file = tmp_path / "gateway.yaml"
     async with engines() as port:
@@ -79,20 +98,13 @@ async def test_a_large_reload_takes_only_short_turns(tmp_path: Path) -> None:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await gateway.wait_all_up()
-            file.write_text(document(port, 1))
-            stop = asyncio.Event()
-            gc.collect()
-            gc.disable()  # a full collection of what the tests hold is no part of a reload
-            try:
-                watching = asyncio.create_task(longest_turn(stop))
-                report = await gateway.reloading.reload("test")
-                stop.set()
-                longest_s = await watching
-            finally:
-                gc.enable()
-
-            assert report.outcome is Outcome.applied
-            assert len(report.changes) > RULES
-            assert longest_s < LONGEST_S
+            longest_s = math.inf
+            # What else the machine does can make a turn longer, but not shorter: a measurement may be repeated.
+            for variant in (1, 0, 1):
+                file.write_text(document(port, variant))
+                longest_s = min(longest_s, await reload(gateway))
+                if longest_s < LONGEST_S:
+                    return
+            pytest.fail(f"of three reloads, each had a turn of {longest_s:.3f} s of CPU time or more")
         finally:
             await gateway.close()
