@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
@@ -14,6 +13,7 @@ import pytest
 
 from gateway.app import Gateway
 from gateway.control.config import parse_config
+from loadtest.breaker.site import port_below_a_free_one
 from tests.integration.gateway.harness import CHAT, House, alive
 from tests.integration.wire.harness import PATIENCE_S
 
@@ -38,7 +38,7 @@ class Simulator:
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
         self._process: Process | None = None
-        self.port = 0
+        self.port = port_below_a_free_one()
 
     @property
     def url(self) -> str:
@@ -48,7 +48,7 @@ class Simulator:
         command = (sys.executable, "-m", "replica.simulator", "--exit-with-parent", *QUICK, "--port", str(self.port))
         self._process = await asyncio.create_subprocess_exec(*command, cwd=REPOSITORY, stdout=PIPE)
         assert self._process.stdout is not None
-        self.port = json.loads(await self._process.stdout.readline())["port"]
+        assert await self._process.stdout.readline()
         await self.compiled()
 
     async def kill(self) -> None:

@@ -178,7 +178,7 @@ async def test_one_that_is_being_warmed_up_takes_requests_when_the_last_other_go
 
 async def test_after_its_time_it_takes_requests_whatever_is_compiled() -> None:
     held = Held()
-    async with house(two(), options={"p": {"warm_up": {"timeout_s": 0.2}}}, rules=[]) as running:
+    async with house(two(), options={"p": {"warm_up": {"timeout_s": 1}}}, rules=[]) as running:
         await use(running, {"most": 2, "more": 2, "some": 2})
         running.engines["a"].answer = held
         await restart(running, "a")
