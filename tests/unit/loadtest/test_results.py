@@ -13,6 +13,7 @@ from loadtest.client.outcome import Outcome
 from loadtest.client.stepfeed import Step
 from loadtest.client.validation import reply_text, validate
 from loadtest.headline.fronts import MIXED, OURS, configuration
+from loadtest.headline.outcome import Repetition, conclude
 from loadtest.headline.verdict import Line, agreement, goals, table
 from loadtest.report.comparison import compare
 from loadtest.report.page import page
@@ -296,6 +297,20 @@ def test_runs_agree_when_their_ratios_are_within_a_tenth() -> None:
     assert all(goal.met for goal in agreement([at(1.0), at(1.09), at(1.05)]))
     assert [goal.met for goal in agreement([at(1.0), at(1.2)])] == [False, True]
     assert OURS in table(at(1.0))
+
+
+@pytest.mark.parametrize(("hurt_ms", "said", "ended"), [(10.0, "14 of 14 goals", 0), (11.0, "12 of 14 goals", 1)])
+def test_the_outcome_of_all_runs_is_judged_and_written_down(
+    hurt_ms: float, said: str, ended: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calm = {(MIXED, "calm", 0): 10.0, (OURS, "calm", 0): 10.0}
+    isolation = run_of(calm | {(MIXED, "hostile", 0): 60.0, (OURS, "hostile", 0): hurt_ms})
+    repetitions = [Repetition(isolation, run_of(calm))] * 2
+    assert conclude(repetitions, tmp_path, None, ["smg is missing"], forgive=False) == ended
+    printed = capsys.readouterr().out
+    assert said in printed
+    assert "smg is missing" in printed
+    assert {path.name for path in tmp_path.iterdir()} == {"headline.md", "headline.html", "saturated.html"}
 
 
 @pytest.mark.parametrize("count", [2, 4])
