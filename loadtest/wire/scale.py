@@ -28,7 +28,7 @@ _BESIDE = 2
 _SIGNATURES = 100_000
 _KNOWN = re.compile(r"^steplane_cost_book_signatures ([0-9.e+]+)$", re.MULTILINE)
 _WARM_S = 0.3
-_MEET_ALL_S = 0.8
+_MEET_ALL_S = 1.5
 """In so long every replica has been asked and has a connection."""
 _SETTLE_S = 45.0
 """So long after the start, replicas that turned out to have no metrics are hardly asked for them any more."""
