@@ -162,7 +162,7 @@ def test_pictures_for_the_documentation(browser: Browser, site: Site, images: Pa
     site.send(STRUCTURED)
     site.send(BOMB)
     for theme in ("light", "dark"):
-        context = browser.new_context(viewport={"width": 1280, "height": 1120}, color_scheme=theme)  # type: ignore[arg-type]
+        context = browser.new_context(viewport={"width": 1280, "height": 1360}, color_scheme=theme)  # type: ignore[arg-type]
         page = context.new_page()
         page.goto(site.admin)
         row(page, "Offenders and quarantine", "open").first.wait_for()
