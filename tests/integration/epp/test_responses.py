@@ -176,7 +176,7 @@ async def test_what_trips_before_its_answer_is_refused(mode: tuple[int, int]) ->
 
 async def test_a_response_that_breaks_off_is_broken_off() -> None:
     """An engine is silent in the midst of a JSON document: nobody may take what has come for all of it."""
-    async with picker(timeouts={"stream_idle_s": 0.2}) as there:
+    async with picker(timeouts={"stream_idle_s": 1}) as there:
         talk = await asked(there, (DUPLEX, DUPLEX))
         await talk.answered((":status", "200"), JSON)
         await talk.piece(b'{"ok"')
@@ -185,7 +185,7 @@ async def test_a_response_that_breaks_off_is_broken_off() -> None:
 
 
 async def test_an_engine_that_says_nothing_is_given_up() -> None:
-    async with picker(timeouts={"first_byte_s": 0.2}) as there:
+    async with picker(timeouts={"first_byte_s": 1}) as there:
         talk = await asked(there, MODES["buffered"])
         gone = (await talk.hear()).immediate_response
         assert (gone.status.code, json_of(gone)["code"]) == (504, "upstream_first_byte_timeout")
