@@ -125,15 +125,16 @@ async def test_a_worker_that_is_killed_is_replaced_while_the_other_serves_and_co
 
 async def test_a_reload_and_what_people_change_reach_all_workers_and_those_that_come_later(serving: Serving) -> None:
     text = serving.config.read_text()
+    read, died = len(serving.logged("config_reload")), len(serving.logged("worker died"))
     serving.config.write_text(text.replace("step_budget_us: 1000", "step_budget_us: 2000"))
     serving.signal(signal.SIGHUP)
-    await until(lambda: len(serving.logged("config_reload")) == 2, "both have read it")
+    await until(lambda: len(serving.logged("config_reload")) == read + 2, "both have read it")
     status, _ = await serving.post("/api/v1/replicas/r1/drain")
     assert status == 200
     assert await budgets(serving) == [2000] * 4
     victim = (await serving.pids())[0]
     os.kill(victim, signal.SIGKILL)
-    await until(lambda: len(serving.logged("worker died")) == 2, "noticed")
+    await until(lambda: len(serving.logged("worker died")) == died + 1, "noticed")
     await serving.settled(await generation(serving))
     # Both are asked in turn, and each answers for both.
     assert await budgets(serving) == [2000] * 4
