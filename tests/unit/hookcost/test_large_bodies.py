@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from gateway.hookcost import Classification, Classifier, Grammar
-from gateway.hookcost.body import INLINE_BYTES
+from gateway.hookcost.body import INLINE_BYTES, QUICK_BYTES
 from tests.unit.hookcost.conftest import CHAT
 
 PADDING = "x" * (2 * INLINE_BYTES)
@@ -173,6 +173,15 @@ def test_tools_hidden_in_the_messages_of_a_large_body_make_it_heavy(
         }
     )
     assert in_turns(classifier, CHAT, quoted)[0].cost.heavy is None
+
+
+@pytest.mark.parametrize("pieces", [b"[]," * 20_000, b"{}," * 20_000, b"{},[]," * 10_000])
+def test_a_middling_body_of_many_small_values_is_read_in_turns(classifier: Classifier, pieces: bytes) -> None:
+    body = b'{"model": "m", "user": [' + pieces + b"0]}"
+    assert QUICK_BYTES < len(body) <= INLINE_BYTES
+    seen, count = in_turns(classifier, CHAT, body)
+    assert seen.refusal is None
+    assert count > 1
 
 
 def test_parameters_beyond_the_bound_make_a_body_heavy(classifier: Classifier) -> None:
