@@ -5,13 +5,26 @@ import contextlib
 import os
 import resource
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 
 from gateway.feed.health import HealthMonitor, HealthPolicy
 from gateway.wire.failure import FailureKind
 from tests.integration.wire.harness import GET, OK, answering, until, wire
 
-from .harness import PATIENT, kinds, placed
+from .harness import PATIENT, kinds
+
+_REPLICA = """
+import socket, sys
+with socket.create_server(("127.0.0.1", 0)) as listening:
+    print(listening.getsockname()[1], flush=True)
+    while True:
+        connection, _ = listening.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(sys.argv[1].encode())
+"""
 
 
 class Watched:
@@ -75,10 +88,21 @@ async def test_who_comes_meanwhile_does_not_stop_those_who_come_later() -> None:
         assert (await (await gateway.client()).ask(GET)).body == b"ok"
 
 
+@contextlib.contextmanager
+def replica_elsewhere() -> Iterator[int]:
+    """The port of a replica in a process of its own, which has files; each request needs a connection of its own."""
+    command = [sys.executable, "-c", _REPLICA, OK.decode()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            process.kill()
+
+
 async def test_health_checks_that_get_no_file_say_nothing_about_the_replica() -> None:
-    # Each probe needs a connection of its own.
-    async with placed(answering(OK, then_close=True)) as server:
-        replica = Watched(server.port)
+    with replica_elsewhere() as port:
+        replica = Watched(port)
         policy = HealthPolicy(interval_s=0.01, eject_after=1)
         monitor = HealthMonitor([(replica, policy)], clock=asyncio.get_running_loop().time)
         await monitor.start()
