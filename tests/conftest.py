@@ -3,6 +3,7 @@
 Such a handle fails the run at its end: as a warning, it can't be raised where it is noticed.
 """
 
+import gc
 import os
 import warnings
 from collections.abc import Iterator
@@ -19,6 +20,12 @@ settings.register_profile("new", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 _LEFT_OPEN: list[str] = []
+
+
+def pytest_collection_finish() -> None:
+    """Keep collections off what thousands of tests are made of: each full one would take half a second for it."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_warning_recorded(warning_message: warnings.WarningMessage, nodeid: str) -> None:
