@@ -31,9 +31,10 @@ format: $(VENV)/.dev-ready
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# Replicas that reset, vanish, die and come back under load, and a cable that loses packets: two minutes.
+# Replicas that reset, vanish, die and come back under load, a cable that loses packets, workers that hang, engines that
+# are started anew: four minutes.
 test-faults: $(VENV)/.dev-ready
-	$(BIN)/python -m pytest tests/faults
+	$(BIN)/python -m pytest tests/faults tests/restarts
 
 # Real SGLang on CPU behind the gateway; builds its environment on first use (minutes, about 3 GB).
 test-engines: $(VENV)/.dev-ready

@@ -23,7 +23,17 @@ _LEFT_OPEN: list[str] = []
 
 
 def pytest_collection_finish() -> None:
-    """Keep collections off what thousands of tests are made of: each full one would take half a second for it."""
+    _set_aside()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def little_to_collect() -> Iterator[None]:
+    """Keep collections off what thousands of tests are made of and leave behind: each full one took half a second."""
+    yield
+    _set_aside()
+
+
+def _set_aside() -> None:
     gc.collect()
     gc.freeze()
 
@@ -35,6 +45,8 @@ def pytest_warning_recorded(warning_message: warnings.WarningMessage, nodeid: st
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    gc.unfreeze()
+    gc.collect()
     if _LEFT_OPEN and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
