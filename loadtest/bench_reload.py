@@ -9,7 +9,6 @@ loop's longest turn.
 import argparse
 import asyncio
 import contextlib
-import gc
 import http.client
 import subprocess
 import sys
@@ -23,6 +22,7 @@ import uvloop
 import yaml
 
 from gateway.app import Gateway
+from gateway.cli.run import settle_memory
 from gateway.control.config import load_config
 from gateway.control.logs import configure_logs
 
@@ -146,9 +146,7 @@ async def _bench(replicas: int, rules: int) -> int:
         try:
             await gateway.wait_all_up()
             print(f"{replicas} replicas, {rules} rules: how late the event loop is meanwhile")
-            gc.collect()  # as `steplane serve` does
-            gc.freeze()
-            gc.set_threshold(10_000, 20, 50)
+            settle_memory()
             print(_said("nothing to do", await _during(asyncio.sleep(2.0))))
             for path in _PAGES:
                 print(_said(path, await _during(asyncio.to_thread(_read, gateway.admin_address, path))))

@@ -76,13 +76,14 @@ async def running(config: Config, stop: Stop, hint: str, plane: DataPlane | None
 def settle_memory() -> None:
     """Keep full collections off what start-up made: one of its 60,000 objects stalls every stream for 30 ms.
 
-    Exchanges leave no cycles behind, so collections have little to find and may be rare. What exchanges take and free
-    is kept for the next ones.
+    Exchanges leave no cycles behind, so collections have little to find and full ones may be rare. Smaller ones come
+    before there is much to look at: whatever makes many objects at once (a reload, a page of metrics) would otherwise
+    have tens of thousands looked at in one turn. What exchanges take and free is kept for the next ones.
     """
     keep_freed_memory()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 20, 50)
+    gc.set_threshold(5_000, 5, 400)
 
 
 async def unless(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
