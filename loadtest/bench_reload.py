@@ -22,9 +22,9 @@ import uvloop
 import yaml
 
 from gateway.app import Gateway
-from gateway.cli.run import settle_memory
 from gateway.control.config import load_config
 from gateway.control.logs import configure_logs
+from gateway.memory import settle_memory
 
 _EVERY_S = 0.001
 _POOLS = 10

@@ -5,7 +5,6 @@ beside the gateway.
 """
 
 import asyncio
-import gc
 import signal
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -13,10 +12,10 @@ from types import TracebackType
 from typing import Any
 
 from gateway.app import Gateway
-from gateway.cli.allocator import keep_freed_memory
 from gateway.cli.failure import CliError
 from gateway.control.config import Config
 from gateway.dataplane import DataPlane
+from gateway.memory import settle_memory
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -71,19 +70,6 @@ async def running(config: Config, stop: Stop, hint: str, plane: DataPlane | None
         await unless(stop.at_once, gateway.drain())
     finally:
         await gateway.close()
-
-
-def settle_memory() -> None:
-    """Keep full collections off what start-up made: one of its 60,000 objects stalls every stream for 30 ms.
-
-    Exchanges leave no cycles behind, so collections have little to find and full ones may be rare. Smaller ones come
-    before there is much to look at: whatever makes many objects at once (a reload, a page of metrics) would otherwise
-    have tens of thousands looked at in one turn. What exchanges take and free is kept for the next ones.
-    """
-    keep_freed_memory()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(5_000, 5, 400)
 
 
 async def unless(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:

@@ -7,8 +7,8 @@ import socket
 import uvloop
 
 from gateway.cli.failure import CliError
-from gateway.cli.run import settle_memory
 from gateway.control.logs import configure_logs
+from gateway.memory import settle_memory
 from gateway.workers.worker import WorkerError, work
 
 

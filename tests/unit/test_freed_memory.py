@@ -6,7 +6,7 @@ import pytest
 
 FAULTS = """
 import resource
-from gateway.cli.allocator import keep_freed_memory
+from gateway.memory import keep_freed_memory
 
 def work():
     bodies = [bytes(1 << 20) for _ in range(8)]
