@@ -6,6 +6,7 @@ from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from gateway.control.exposition import in_parts
 from gateway.control.families import counted
 from gateway.control.warmuptally import WarmUpTally
 from gateway.routing.pool import Pool
@@ -39,12 +40,13 @@ class WarmUpMetrics(Collector):
         )
         for pool, histogram in self._tally.seconds.items():
             seconds.add_metric((pool,), histogram.cumulative(), histogram.total)
-        warming = GaugeMetricFamily(
-            "steplane_replica_warming",
-            "1 while a replica gets no requests because it is being warmed up, else 0.",
-            labels=("pool", "replica"),
-        )
-        for each in self._pools.values():
-            for replica in each.replicas:
-                warming.add_metric((each.name, replica.name), float(replica.warming))
-        yield from (seconds, warming)
+        yield seconds
+        for part in in_parts(self._pools):
+            warming = GaugeMetricFamily(
+                "steplane_replica_warming",
+                "1 while a replica gets no requests because it is being warmed up, else 0.",
+                labels=("pool", "replica"),
+            )
+            for replica in part:
+                warming.add_metric((replica.pool, replica.name), float(replica.warming))
+            yield warming

@@ -15,7 +15,6 @@ import orjson
 import structlog
 from aiohttp import web
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
@@ -25,6 +24,7 @@ from gateway.control.api.reply import STREAMS, ApiError, end_streams, json_reply
 from gateway.control.api.whoami import whoami
 from gateway.control.auth import guard
 from gateway.control.dashboard.page import Page, wants_page
+from gateway.control.exposition import page
 from gateway.workers.documents import merge_pools, merge_running
 from gateway.workers.journal import Journal
 from gateway.workers.merge import Merged
@@ -157,12 +157,10 @@ class Front:
             if families is not None and worker.key in self._supervisor.workers:
                 self._merged.seen(worker.key, families, worker.count)
         self._merged.seen(_OURSELVES, await collect(self._own))
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
         registry = CollectorRegistry()
         registry.register(_AsCollector(self._merged))
-        # Beside the loop, which has the workers' shared state to see to.
-        page = await asyncio.to_thread(encode, registry)
-        return web.Response(body=page, headers={"content-type": content_type})
+        body, content_type = await page(registry, request.headers.get("accept", ""))
+        return web.Response(body=body, headers={"content-type": content_type})
 
     async def _workers(self, _: web.Request) -> web.Response:
         supervisor, now_s = self._supervisor, asyncio.get_running_loop().time()
