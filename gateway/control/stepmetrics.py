@@ -58,8 +58,7 @@ class StepMetrics(Collector):
             labels=("pool", "replica"),
         )
         for replica in replicas:
-            itl = self._context.senses.itl(replica.name)
-            median_us = None if itl is None or not itl.on else itl.median_us()
-            if median_us is not None:
-                gaps.add_metric((replica.pool, replica.name), median_us / 1e6)
+            gap_us = self._context.senses.gap_us(replica.name)
+            if gap_us is not None:
+                gaps.add_metric((replica.pool, replica.name), gap_us / 1e6)
         return gaps

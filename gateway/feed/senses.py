@@ -160,6 +160,11 @@ class Senses:
         sensed = self._sensed.get(replica)
         return None if sensed is None else sensed.itl
 
+    def gap_us(self, replica: str) -> float | None:
+        """The median of the gaps on a replica's streams, in µs; None where it has a step feed, or no streams."""
+        itl = self.itl(replica)
+        return itl.median_us() if itl is not None and itl.on else None
+
     def last_progress(self, replica: str) -> float:
         """Clock reading when a step of the replica was last known to have ended; -inf: never."""
         sensed = self._sensed.get(replica)

@@ -39,7 +39,7 @@ async def pool_totals(context: AdminContext) -> dict[str, PoolTotals]:
             told = _steps(context, replica)
             if told is not None:
                 steps[replica.name] = told
-            gap_us = _gap_us(context, replica)
+            gap_us = context.senses.gap_us(replica.name)
             if gap_us is not None:
                 gaps_us[replica.name] = gap_us
             counts = context.tally.first_bytes.get(replica.name)
@@ -68,9 +68,3 @@ def _steps(context: AdminContext, replica: Replica) -> StepTotal | None:
     if totals is None:
         return None
     return StepTotal(totals.steps, totals.step_s, totals.forward_s, totals.hook_s, totals.longest_s)
-
-
-def _gap_us(context: AdminContext, replica: Replica) -> float | None:
-    """The median of the gaps on its streams, where it has no step feed."""
-    itl = context.senses.itl(replica.name)
-    return itl.median_us() if itl is not None and itl.on else None
