@@ -56,11 +56,9 @@ class Models:
 
     def answer(self, path: str) -> Reply | None:
         """What a request is answered with that asks which models there are; None: a replica is to be asked."""
-        if not self.merges or not self._listed():
-            return None
-        if not (self.aliases or self.catalogue.differs):
-            return None  # any replica's own list is that of all
-        entries = self._listed()
+        entries = self._listed() if self.merges else {}
+        if not entries or not (self.aliases or self.catalogue.differs):
+            return None  # nobody has said what it serves, or any replica's own list is that of all
         if path == _LIST:
             return _json({"object": "list", "data": list(entries.values())})
         entry = entries.get(path.removeprefix(_ONE))
