@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import contextlib
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -19,10 +18,10 @@ from typing import Any
 import aiohttp
 import uvloop
 
+from loadtest.breaker.site import answers, process
 from loadtest.wire.process import own_cpu_ns
 from loadtest.wire.rounds import free_port
 
-_READY_WITHIN_S = 120.0
 _SETTLE_S = 2.0
 _CLIENTS = 4
 _PAUSE_S = 0.05
@@ -33,16 +32,6 @@ _PLAIN: dict[str, Any] = {
     "max_tokens": 16,
 }
 _STRUCTURED = _PLAIN | {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": _SCHEMA}}}
-
-
-async def _wait_ready(session: aiohttp.ClientSession, admin: str) -> None:
-    async with asyncio.timeout(_READY_WITHIN_S):
-        while True:
-            with contextlib.suppress(aiohttp.ClientError):
-                async with session.get(f"{admin}/readyz") as reply:
-                    if reply.status == 200:
-                        return
-            await asyncio.sleep(0.2)
 
 
 async def _ask(session: aiohttp.ClientSession, url: str) -> None:
@@ -89,20 +78,19 @@ async def _bench(tabs: int, rounds: int, seconds: float) -> int:
     command = [sys.executable, "-m", "gateway.cli", "up", "--port", str(port), "--admin-port", str(admin_port)]
     found: dict[int, list[float]] = {0: [], 1: [], tabs: []}
     size: dict[int, list[int]] = {count: [0] for count in found}
-    with tempfile.TemporaryDirectory() as folder, (Path(folder) / "log").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            connector = aiohttp.TCPConnector(limit=0)
-            async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None)) as session:
-                await _wait_ready(session, admin)
-                async with _running(*[_ask(session, url) for _ in range(_CLIENTS)]):
-                    for _ in range(rounds):
-                        for count, cpu in found.items():
-                            async with _running(*[_look(session, admin, size[count]) for _ in range(count)]):
-                                cpu.append(await _measure(process.pid, seconds))
-        finally:
-            process.terminate()
-            await process.wait()
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        with process(command, log) as gateway:
+            await answers(f"{admin}/readyz", gateway, log)
+            connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=None)
+            async with (
+                aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
+                _running(*[_ask(session, url) for _ in range(_CLIENTS)]),
+            ):
+                for _ in range(rounds):
+                    for count, cpu in found.items():
+                        async with _running(*[_look(session, admin, size[count]) for _ in range(count)]):
+                            cpu.append(await _measure(gateway.pid, seconds))
     print(f"CPU of the gateway, in percent of one core; medians of {rounds} times {seconds:g} s")
     nobody = statistics.median(found[0])
     for count, cpu in found.items():

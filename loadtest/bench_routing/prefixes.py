@@ -12,8 +12,8 @@ import aiohttp
 import orjson
 
 from loadtest.bench_routing.conversations import Messages, trace
-from loadtest.breaker.site import answers, gateway, process
-from loadtest.wire.contenders import CONTENDERS, Site, on_loopback, router_command
+from loadtest.breaker.site import answers, cache_aware, gateway, process
+from loadtest.wire.contenders import CONTENDERS
 from loadtest.wire.rounds import free_port
 
 _REPLICAS = 4
@@ -45,8 +45,7 @@ async def compare(balances: Sequence[str], requests: int, folder: Path) -> list[
     """The same conversations by each way to balance, one after the other, on replicas with empty caches."""
     conversations = list(trace(requests))
     ports = [free_port() for _ in range(_REPLICAS)]
-    replicas = on_loopback(ports)
-    urls = [f"http://{replica}" for replica in replicas]
+    urls = [f"http://127.0.0.1:{port}" for port in ports]
     log = folder / "engines.log"
     command = [sys.executable, "-m", "loadtest.bench_routing.cachedengine", *map(str, ports)]
     runs: list[PrefixRun] = []
@@ -54,7 +53,7 @@ async def compare(balances: Sequence[str], requests: int, folder: Path) -> list[
         for url in urls:
             await answers(f"{url}/health", engines, log)
         for balance in balances:
-            front = _router(replicas, folder) if balance == CACHE_AWARE else _steplane(balance, urls, folder)
+            front = cache_aware(_PEER, urls, folder) if balance == CACHE_AWARE else _steplane(balance, urls, folder)
             async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session, front as url:
                 for each in urls:
                     await session.post(f"{each}/flush_cache")
@@ -73,15 +72,6 @@ async def _steplane(balance: str, replicas: Sequence[str], folder: Path) -> Asyn
     pool = f"{{replicas: [{', '.join(replicas)}], feed: 'off', balance: {balance}}}"
     async with gateway(balance, f"default_pool: p\npools: {{p: {pool}}}", folder) as running:
         yield running.url
-
-
-@asynccontextmanager
-async def _router(replicas: tuple[str, ...], folder: Path) -> AsyncIterator[str]:
-    site, log = Site(folder, free_port(), free_port(), replicas), folder / "router.log"
-    url = f"http://127.0.0.1:{site.port}"
-    with process(router_command(_PEER, site, "cache_aware"), log) as router:
-        await answers(f"{url}/health", router, log)
-        yield url
 
 
 async def _send_all(session: aiohttp.ClientSession, url: str, conversations: Sequence[Messages]) -> int:

@@ -1,4 +1,4 @@
-"""The processes of a run: simulated replicas with their step feeds, gateways in front of them, and a Redis.
+"""The processes of a run: simulated replicas with their step feeds, gateways and LLM routers in front of them, a Redis.
 
 Owns starting and ending them, each by its process id. Everything listens on 127.0.0.1.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import aiohttp
 
+from loadtest.wire.contenders import Site, router_command
 from loadtest.wire.process import stop
 from loadtest.wire.rounds import free_port
 
@@ -89,6 +90,20 @@ async def gateway(name: str, configuration: str, folder: Path) -> AsyncIterator[
         running = Gateway(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{admin_port}", log)
         await answers(f"{running.admin}/readyz", child, log)
         yield running
+
+
+@contextlib.asynccontextmanager
+async def cache_aware(router: str, replicas: Sequence[str], folder: Path) -> AsyncIterator[str]:
+    """One of the LLM routers of PyPI, by the name of its distribution, with its policy for prefixes; gives its URL.
+
+    `replicas`: URLs.
+    """
+    hosts = tuple([replica.removeprefix("http://") for replica in replicas])
+    site, log = Site(folder, free_port(), free_port(), hosts), folder / f"{router}.log"
+    url = f"http://127.0.0.1:{site.port}"
+    with process(router_command(router, site, "cache_aware"), log) as child:
+        await answers(f"{url}/health", child, log)
+        yield url
 
 
 @contextlib.asynccontextmanager

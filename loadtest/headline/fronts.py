@@ -7,9 +7,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtest.breaker.site import answers, gateway, process, reads_feeds
-from loadtest.wire.contenders import CONTENDERS, VENVS
-from loadtest.wire.rounds import free_port
+from loadtest.breaker.site import cache_aware, gateway, reads_feeds
+from loadtest.wire.contenders import CONTENDERS
 
 MIXED = "mixed pool"
 OURS = "Steplane"
@@ -122,10 +121,5 @@ async def _ours(replicas: Sequence[str], feeds: int, backend: str, folder: Path)
 
 @contextlib.asynccontextmanager
 async def _peer(name: str, replicas: Sequence[str], folder: Path) -> AsyncIterator[Front]:
-    port, log = free_port(), folder / f"{name}.log"
-    module = f"{name.replace('-', '_')}.launch_router"
-    where = ["--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(free_port())]
-    options = ["--policy", "cache_aware", "--log-level", "error", "--worker-urls", *replicas]
-    with process([str(VENVS / name / "bin" / "python"), "-m", module, *where, *options], log) as router:
-        await answers(f"http://127.0.0.1:{port}/health", router, log)
-        yield Front(name, f"http://127.0.0.1:{port}")
+    async with cache_aware(name, replicas, folder) as url:
+        yield Front(name, url)
