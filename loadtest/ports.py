@@ -18,12 +18,13 @@ def free_port(*above: int) -> int:
     while True:
         port = _CHANCE.randrange(_FIRST, _END)
         ports = {port, *(port + each for each in above)}
-        if not ports & _GIVEN and all(map(_is_free, ports)):
+        if not ports & _GIVEN and all(map(is_free, ports)):
             _GIVEN.update(ports)
             return port
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether nobody listens there now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
+from loadtest.ports import is_free
 from tests.clients.processes import free_port
 
 # An engine without a model: steps of 2 ms. It prints a line for every verdict and, when its stdin closes, its figures.
@@ -310,7 +311,7 @@ def test_when_the_engine_is_killed_readers_get_the_rest_and_hear_it() -> None:
         response = httpx.get(running.url + "/health", timeout=30)
         assert response.status_code == 503
         assert running.get("/summary")["engine_gone"] is True
-        wait_until(lambda: port_is_free(running.port), "the feed of a dead engine ends")
+        wait_until(lambda: is_free(running.port), "the feed of a dead engine ends")
 
 
 def test_a_killed_feed_comes_back_and_says_where_it_is() -> None:
@@ -389,13 +390,3 @@ def children(pid: int) -> list[int]:
         with open(f"/proc/{pid}/task/{task}/children") as file:
             found += [int(child) for child in file.read().split()]
     return found
-
-
-def port_is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
