@@ -323,6 +323,14 @@ class Attempt:
         else:
             self.pool.book_guest(replica, self.guest_of, call.step_us, call.structured)
 
+    def release(self) -> None:
+        """Count it on its replica no more: it is over."""
+        call, replica = self.call, self.link.replica
+        if self.guest_of is None:
+            self.pool.release(replica, call.step_us, call.structured)
+        else:
+            self.pool.release_guest(replica, call.step_us, call.structured)
+
 
 class Ended:
     """What is kept of an attempt that has ended: enough to say whose a late record is, and nothing of its bytes."""

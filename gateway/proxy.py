@@ -730,10 +730,7 @@ class Proxy:
         elif outcome is _OK and call.features.stream:
             seconds = attempt.exchange.first_byte_at - attempt.received_s
             breaker.observe_first_byte(replica.name, seconds, attempt.received_s)
-        if attempt.guest_of is None:
-            attempt.pool.release(replica, call.step_us, call.structured)
-        else:
-            attempt.pool.release_guest(replica, call.step_us, call.structured)
+        attempt.release()
 
     def abort(self, attempt: Attempt) -> None:
         """Tell the engine that nobody waits for the answer.

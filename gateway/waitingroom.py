@@ -117,17 +117,15 @@ class WaitingRoom:
 
     def _admitted(self, exchange: Exchange, call: Call, pool: Pool, replica: Replica) -> None:
         """A place for it has come free, and is booked."""
-        host = None if call.ticket is None else call.ticket.host
-        call.ticket = None
+        ticket, call.ticket = call.ticket, None
+        host = None if ticket is None else ticket.host
         self._waiting.pop(exchange, None)
         try:
             if call.verdict is None and not call.exiled:
                 self._desk.ask_again(call)
                 if call.verdict is not None:  # its signature has tripped while it waited
-                    if host is None:
-                        pool.release(replica, call.step_us, call.structured)
-                    else:
-                        host.release_guest(replica, call.step_us, call.structured)
+                    assert ticket is not None
+                    ticket.give_back(pool, replica)
                     self._desk.route(exchange, call)
                     return
             if host is not None:

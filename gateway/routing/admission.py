@@ -134,10 +134,7 @@ class AdmissionQueue:
         outcome, ticket.outcome = ticket.outcome, None
         ticket.forget()
         if isinstance(outcome, Replica):
-            if ticket.host is None:
-                self.pool.release(outcome, ticket.step_us, ticket.structured)
-            else:
-                ticket.host.release_guest(outcome, ticket.step_us, ticket.structured)
+            ticket.give_back(self.pool, outcome)
 
     def retry_after_s(self) -> int:
         """In how many seconds the queue, as it stands, will have been admitted at the rate observed."""

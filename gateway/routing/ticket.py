@@ -76,6 +76,13 @@ class Ticket:
         """Let go of the caller: a ticket may be remembered until its deadline, and a request may hold a large body."""
         self.admitted = self.refused = _nobody
 
+    def give_back(self, home: Pool, replica: Replica) -> None:
+        """Release the replica that it was booked on, of its own pool, `home`, or of the one whose guest it would be."""
+        if self.host is None:
+            home.release(replica, self.step_us, self.structured)
+        else:
+            self.host.release_guest(replica, self.step_us, self.structured)
+
     @property
     def charge_us(self) -> float:
         """What its tenant pays when it is admitted: its step cost, and a little for requests that have none."""
