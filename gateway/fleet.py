@@ -7,9 +7,8 @@ request waits for it.
 """
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar, cast
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import cast
 
 import structlog
 
@@ -18,6 +17,7 @@ from gateway.breaker.replicastates import ReplicaTransition
 from gateway.call import Link, Terms
 from gateway.control.assembly import build_pool, build_replica, build_target, pool_settings
 from gateway.control.config import Config, PoolConfig, ReplicaConfig
+from gateway.control.inturns import giving_way
 from gateway.control.membership import MembershipError, Source
 from gateway.feed.health import HealthMonitor, HealthPolicy
 from gateway.feed.reach import Reach
@@ -33,8 +33,6 @@ from gateway.wire.upstream import Upstream
 
 log = structlog.get_logger("steplane.fleet")
 
-_TURN_S = 0.001
-"""Longest piece of work between two looks at requests."""
 _STAND_IN_S = 5.0
 """How long a change waits for the first health checks of those that join, where they are all that is left of a pool."""
 _ASKED = 20
@@ -42,8 +40,6 @@ _ASKED = 20
 
 _SOURCES: tuple[Source, ...] = ("file", "discovered", "added")
 """Who names replicas; where two name one, the first has it its way."""
-
-Item = TypeVar("Item")
 
 
 class Fleet:
@@ -146,14 +142,14 @@ class Fleet:
             self._name_from(config)
             opened = {name: self._open(name, config) for name in config.pools if name not in self.pools}
             joined: set[Replica] = set()
-            async for name, each in _in_turns(self._missing(config)):
+            async for name, each in giving_way(self._missing(config)):
                 joined.add(self._join(opened.get(name) or self.terms[name], each, config))
             pools = {name: opened[name].pool if name in opened else self.pools[name] for name in config.pools}
             await asyncio.sleep(0)
             surplus = self._surplus(config)
             await asyncio.sleep(0)
             await self._await_stand_ins(joined, surplus)
-            async for name, part in _in_turns(config.pools.items()):
+            async for name, part in giving_way(config.pools.items()):
                 self._reconfigure(opened.get(name) or self.terms[name], part, config)
             decide = await prepare(pools)
             self.config = config
@@ -164,9 +160,9 @@ class Fleet:
             decide()
             for pool in gone:
                 self._let_go(pool)
-            async for replica in _in_turns(surplus):
+            async for replica in giving_way(surplus):
                 self._leave(replica)
-            async for link in _in_turns(list(self.links.values())):
+            async for link in giving_way(list(self.links.values())):
                 self._follow(link, before)
 
     async def discovered(self, pool: str, members: Mapping[str, ReplicaConfig]) -> None:
@@ -275,7 +271,7 @@ class Fleet:
         part = self.config.pools[name]
         joined: set[Replica] = set()
         wanted = self._wanted(name)
-        async for label, each in _in_turns(list(wanted.items())):
+        async for label, each in giving_way(list(wanted.items())):
             present = self._replicas.get(label)
             if present is not None and present.pool != name:
                 log.error("replica_name_taken", replica=label, pool=name, taken_by=present.pool)
@@ -284,7 +280,7 @@ class Fleet:
         self.pools[name].rebalance(self._peopled(name, part).plan)
         surplus = [each for each in self.links if each.pool == name and self._is_surplus(each, wanted)]
         await self._await_stand_ins(joined, surplus)
-        async for replica in _in_turns(surplus):
+        async for replica in giving_way(surplus):
             self._leave(replica)
 
     async def _await_stand_ins(self, joined: set[Replica], leaving: Sequence[Replica]) -> None:
@@ -449,13 +445,3 @@ def _admission(part: PoolConfig) -> AdmissionPolicy:
 
 def _health(part: PoolConfig) -> HealthPolicy:
     return HealthPolicy(**part.health.model_dump(), model=part.model)
-
-
-async def _in_turns(items: Iterable[Item]) -> AsyncIterator[Item]:
-    """The items, with a look at what requests want whenever they have waited for long enough."""
-    began = time.perf_counter()
-    for item in items:
-        yield item
-        if time.perf_counter() - began > _TURN_S:
-            await asyncio.sleep(0)
-            began = time.perf_counter()

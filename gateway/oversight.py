@@ -20,6 +20,7 @@ from gateway.breaker.replicastates import ReplicaState, ReplicaTransition
 from gateway.breaker.transitions import Publish
 from gateway.breaker.trust import Trust
 from gateway.breaker.verdict import ProbeOffer
+from gateway.control.inturns import giving_way
 from gateway.control.poolsteps import PoolSteps
 from gateway.control.steptotals import StepTotals
 from gateway.feed.running import RunningRequests
@@ -41,8 +42,6 @@ from gateway.tenants.register import KEY_KIND, SPENT_KIND, Register
 log = structlog.get_logger("steplane.breaker")
 
 _TICK_S = 1.0
-_IN_ONE_TURN = 100
-"""Replicas; then the loop, which carries requests, goes round."""
 _SHARE_EVERY = 2
 """Ticks between two exchanges of the cost book with other gateways."""
 _AGE_EVERY = 60
@@ -279,9 +278,7 @@ class Oversight:
     async def _work(self, ticks: int) -> None:
         self.trust.tick()
         breakers: dict[ReplicaBreaker, None] = {}
-        for at, (name, overseen) in enumerate(list(self._replicas.items())):
-            if at % _IN_ONE_TURN == _IN_ONE_TURN - 1:
-                await asyncio.sleep(0)
+        async for name, overseen in giving_way(list(self._replicas.items())):
             if self._replicas.get(name) is not overseen:
                 continue
             breakers[overseen.breaker] = None

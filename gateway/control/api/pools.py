@@ -1,6 +1,5 @@
 """`/api/v1/pools` and `/api/v1/replicas`: what there is, what runs on it, what it may hold, and who is trusted."""
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,14 +8,12 @@ from aiohttp import web
 
 from gateway.control.api.reply import json_reply, rounded
 from gateway.control.context import AdminContext
+from gateway.control.inturns import giving_way
 from gateway.control.upstreammetrics import failures_of
 from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
 from gateway.routing.settings import Reject
 from gateway.wire.upstream import Upstream
-
-_IN_ONE_TURN = 50
-"""Replicas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +78,11 @@ class PoolsApi:
     async def _replicas(self, pool: Pool) -> list[dict[str, Any]]:
         """In turns, since the loop carries requests, too."""
         breakers = {each["replica"]: each for each in self.context.breakers[pool.name].snapshot()}
-        replicas: list[dict[str, Any]] = []
-        for at, replica in enumerate(pool.replicas, 1):
-            if not replica.retired:
-                replicas.append(self._replica(pool, replica, breakers[replica.name]))
-            if at % _IN_ONE_TURN == 0:
-                await asyncio.sleep(0)
-        return replicas
+        return [
+            self._replica(pool, replica, breakers[replica.name])
+            async for replica in giving_way(pool.replicas)
+            if not replica.retired
+        ]
 
     def _replica(self, pool: Pool, replica: Replica, breaker: dict[str, object]) -> dict[str, Any]:
         context = self.context

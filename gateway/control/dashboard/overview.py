@@ -4,7 +4,6 @@ Times are seconds of the wall clock, so that an item stays the same while nothin
 is sent. Reads the parts of the gateway; owns the words of the page and no state but since when something is wrong.
 """
 
-import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -17,11 +16,10 @@ from gateway.control.dashboard.findings import Finding, Findings
 from gateway.control.dashboard.offenders import Offenders
 from gateway.control.dashboard.pools import pool_item
 from gateway.control.dashboard.replicas import Replicas
+from gateway.control.inturns import giving_way
 
 Document = dict[str, dict[str, Any]]
 """Items by section and key."""
-
-_IN_ONE_TURN = 25
 
 
 class Overview:
@@ -66,14 +64,12 @@ class Overview:
             if name not in context.queues:  # it has gone since the turn before, as replicas may have below
                 continue
             breakers = {str(each["replica"]): each for each in context.breakers[name].snapshot()}
-            for replica in pool.replicas:
+            async for replica in giving_way(pool.replicas):
                 if replica.name in breakers and not replica.retired:
                     label = replica.name
                     replicas[label] = self._replicas.item(
                         pool, replica, breakers[label], context.senses.status_of(label), errors.get(label, {})
                     )
-                if len(replicas) % _IN_ONE_TURN == 0:
-                    await asyncio.sleep(0)
             states = Counter(replicas[each.name]["state"] for each in pool.replicas if each.name in replicas)
             pools[name] = pool_item(context, pool, states)
         self._replicas.forget_all_but(replicas)

@@ -1,14 +1,13 @@
 """Reads off a gateway's parts what the history is told each second. Counts nothing itself."""
 
-import asyncio
 from collections import Counter
 
 from gateway.control.context import AdminContext
 from gateway.control.dashboard.history import PoolTotals, StepTotal
+from gateway.control.inturns import giving_way
 from gateway.routing.replica import Replica
 
 _SERVER_ERROR = 5
-_IN_ONE_TURN = 100
 
 
 async def pool_totals(context: AdminContext) -> dict[str, PoolTotals]:
@@ -35,7 +34,7 @@ async def pool_totals(context: AdminContext) -> dict[str, PoolTotals]:
         steps: dict[str, StepTotal] = {}
         gaps_us: dict[str, float] = {}
         first_bytes: dict[str, tuple[int, ...]] = {}
-        for at, replica in enumerate(replicas):
+        async for replica in giving_way(replicas):
             told = _steps(context, replica)
             if told is not None:
                 steps[replica.name] = told
@@ -45,8 +44,6 @@ async def pool_totals(context: AdminContext) -> dict[str, PoolTotals]:
             counts = context.tally.first_bytes.get(replica.name)
             if counts is not None:
                 first_bytes[replica.name] = tuple(counts)
-            if at % _IN_ONE_TURN == _IN_ONE_TURN - 1:
-                await asyncio.sleep(0)
         totals[name] = PoolTotals(
             requests=requests[name],
             failed=failed[name],
