@@ -8,6 +8,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, Protocol
 
 import structlog
@@ -571,18 +572,7 @@ class Proxy:
         attempt = Attempt(exchange, call, link, decision.pool, call.engine_id, exchange.client.clock.at)
         attempt.guest_of = decision.guest_of
         call.attempt = attempt
-        head_lines, request_lines, body, cut, tail, response_lines = self._dressed(exchange, call, attempt, decision)
-        self._enrol(exchange, call, attempt)
-        self.listen(exchange, call, attempt)
-        exchange.forward(
-            link.upstream,
-            headers=request_lines,
-            body=body,
-            cut=cut,
-            tail=tail,
-            response_lines=response_lines,
-            head_lines=head_lines,
-        )
+        self._dispatch(exchange, call, attempt, decision)
 
     def race(self, exchange: Exchange, call: Call, replica: Replica, racer: Racer) -> Attempt:
         """It is booked on a second replica: send it there by `racer`, under an id of its own."""
@@ -591,10 +581,18 @@ class Proxy:
         assert decision is not None
         assert decision.pool is not None
         attempt = Attempt(exchange, call, link, decision.pool, self._ids.new(), exchange.client.clock.at)
+        racer.run(partial(self._dispatch, racer, call, attempt, decision))
+        return attempt
+
+    def _dispatch(self, sender: Exchange, call: Call, attempt: Attempt, decision: Decision) -> None:
+        """Have an attempt on its way: by its exchange, or by another one that races it."""
+        exchange = attempt.exchange
         head_lines, request_lines, body, cut, tail, response_lines = self._dressed(exchange, call, attempt, decision)
         self._enrol(exchange, call, attempt)
-        racer.run(
-            link.upstream,
+        if sender is exchange:
+            self.listen(exchange, call, attempt)
+        sender.forward(
+            attempt.link.upstream,
             headers=request_lines,
             body=body,
             cut=cut,
@@ -602,7 +600,6 @@ class Proxy:
             response_lines=response_lines,
             head_lines=head_lines,
         )
-        return attempt
 
     def _enrol(self, exchange: Exchange, call: Call, attempt: Attempt) -> None:
         """Let those know that it runs who want to find it again."""

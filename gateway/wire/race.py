@@ -6,6 +6,7 @@ come it gives its connection to the exchange that it runs beside, and is over. O
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.wire.exchange import Exchange, State
@@ -13,7 +14,6 @@ from gateway.wire.exchange import Exchange, State
 if TYPE_CHECKING:
     from gateway.wire.connection import UpstreamConnection
     from gateway.wire.failure import Failure
-    from gateway.wire.upstream import Upstream
 
 
 class Judge(Protocol):
@@ -47,28 +47,10 @@ class Racer(Exchange):
         self._judge = judge
         self._promoted = False
 
-    def run(
-        self,
-        upstream: Upstream,
-        *,
-        headers: bytes = b"",
-        body: bytes | None = None,
-        cut: int = -1,
-        tail: bytes = b"",
-        response_lines: bytes = b"",
-        head_lines: bytes | None = None,
-    ) -> None:
-        """Send the request; see `forward`. The first attempt's time for its first byte runs on as it was."""
+    def run(self, send: Callable[[], None]) -> None:
+        """Have `send` forward the request. The first attempt's time for its first byte runs on as it was."""
         deadline = self.client.deadline
-        self.forward(
-            upstream,
-            headers=headers,
-            body=body,
-            cut=cut,
-            tail=tail,
-            response_lines=response_lines,
-            head_lines=head_lines,
-        )
+        send()
         self.client.deadline = deadline
 
     def stop(self) -> None:
