@@ -13,7 +13,7 @@ from gateway.call import Call, Terms, ask_of
 from gateway.desk import Desk
 from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
-from gateway.routing.router import Decision, Rejection, Router
+from gateway.routing.router import Decision, Rejection, Router, welcomes
 from gateway.routing.ticket import Ticket
 from gateway.wire.exchange import Exchange, State
 from gateway.wire.message import HANDLER_FAILED
@@ -95,20 +95,11 @@ class WaitingRoom:
                 exchange.reply(HANDLER_FAILED)
 
     def _hosts(self, call: Call, pool: Pool) -> tuple[Pool, ...]:
-        """The pools that may take a request as a guest, while its own has no room for it: not what is quarantined, nor
-        has a grammar that costs something else there."""
+        """The pools that may take a request as a guest, while its own has no room for it: not what is quarantined."""
         if call.verdict is not None:
             return ()
         classification, allowed = call.classification, call.request.pools
-        return tuple(
-            [
-                host
-                for host in pool.overflow
-                if (host.backend == pool.backend or not call.structured)
-                and (host.capabilities is None or host.capabilities.lack(classification) is None)
-                and (allowed is None or host.name in allowed)
-            ]
-        )
+        return tuple([host for host in pool.overflow if welcomes(host, pool, classification, allowed)])
 
     def _visit(self, exchange: Exchange, call: Call, decision: Decision, host: Pool, replica: Replica) -> None:
         """It is booked on a replica as a guest."""

@@ -22,7 +22,7 @@ from gateway.hookcost.turns import at_once
 from gateway.routing.explanation import RuleVerdict, explain_rules
 from gateway.routing.head import PaperHead
 from gateway.routing.request import RouteRequest
-from gateway.routing.router import Decision, Rejection, Router, overflow_of
+from gateway.routing.router import Decision, Rejection, Router, overflow_of, welcomes
 
 Explanation = dict[str, Any]
 """Plain data that JSON can hold; the keys are listed at `explain`."""
@@ -133,8 +133,8 @@ def _hosts(router: Router, decision: Decision, request: RouteRequest) -> tuple[s
     pool = decision.pool
     if pool is None or decision.quarantined_from is not None:
         return ()
-    hosts = [host.name for host in overflow_of(pool.name, router.pools)]
-    return tuple([host for host in hosts if request.pools is None or host in request.pools])
+    hosts = overflow_of(pool.name, router.pools)
+    return tuple([host.name for host in hosts if welcomes(host, pool, request.classification, request.pools)])
 
 
 def _stood_in(router: Router, decision: Decision, request: RouteRequest) -> str:

@@ -5,12 +5,13 @@ showing of a configuration to people; nothing else may print one.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from pydantic import BaseModel
 
 from gateway.control.document import Location
+from gateway.hookcost.turns import at_once
 
 HIDDEN = "•••"
 
@@ -40,12 +41,28 @@ def shown_value(location: Location, value: object, origins: Mapping[Location, st
 
 def shown_config(part: object, origins: Mapping[Location, str], location: Location = ()) -> Any:
     """A configuration, or a part of it, as plain data without secrets; defaults are spelled out."""
+    return at_once(shown_config_in_turns(part, origins, location))
+
+
+def shown_config_in_turns(
+    part: object, origins: Mapping[Location, str], location: Location = ()
+) -> Generator[None, None, Any]:
+    """The same with a pause after each entry of a list: there may be thousands."""
     match part:
         case BaseModel():
-            fields = type(part).model_fields
-            return {name: shown_config(getattr(part, name), origins, (*location, name)) for name in fields}
+            fields: dict[str, Any] = {}
+            for name in type(part).model_fields:
+                fields[name] = yield from shown_config_in_turns(getattr(part, name), origins, (*location, name))
+            return fields
         case dict():
-            return {str(key): shown_config(value, origins, (*location, key)) for key, value in part.items()}
+            items: dict[str, Any] = {}
+            for key, value in part.items():
+                items[str(key)] = yield from shown_config_in_turns(value, origins, (*location, key))
+            return items
         case list() | tuple():
-            return [shown_config(value, origins, (*location, at)) for at, value in enumerate(part)]
+            entries: list[Any] = []
+            for at, value in enumerate(part):
+                entries.append((yield from shown_config_in_turns(value, origins, (*location, at))))
+                yield
+            return entries
     return shown_value(location, part, origins)

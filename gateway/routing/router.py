@@ -8,6 +8,8 @@ pool's part; why a rule matched is explanation.py.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from gateway.hookcost.classification import Classification
+from gateway.hookcost.features import Grammar
 from gateway.routing.actions import Actions
 from gateway.routing.capabilities import Lack
 from gateway.routing.cheapest import cheapest_first
@@ -246,6 +248,19 @@ def overflow_of(name: str, pools: Mapping[str, Pool]) -> tuple[Pool, ...]:
     Raises ValueError where one that is named does not exist, or they form a cycle.
     """
     return _spill_chain(name, pools, _when_full)[1:]
+
+
+def welcomes(host: Pool, pool: Pool, classification: Classification, allowed: frozenset[str] | None) -> bool:
+    """Whether a pool may take a request of another one's as a guest, as far as its room goes.
+
+    Not what its replicas can't do, nor has a grammar that costs something else there. `allowed`: the pools that its
+    tenant may use; None: any.
+    """
+    return (
+        (host.backend == pool.backend or classification.features.grammar is Grammar.none)
+        and (host.capabilities is None or host.capabilities.lack(classification) is None)
+        and (allowed is None or host.name in allowed)
+    )
 
 
 def _when_unavailable(pool: Pool) -> Reject | Spill | None:

@@ -304,7 +304,6 @@ class ClientConnection:
 
     def refuse_slow_body(self) -> None:
         """The body comes more slowly than the least rate."""
-        self._counts.slow_bodies += 1
         limit = f"the request body came at less than {self.limits.body_min_bytes_per_s} bytes per second"
         self._refuse(error_reply(408, limit, "request_timeout"))
 

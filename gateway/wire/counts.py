@@ -9,7 +9,6 @@ class WireCounts:
     address_full:     of those, above `max_connections_per_address`.
     tls_failures:     handshakes that failed or took too long.
     proxy_failures:   connections without the PROXY header that was due.
-    slow_bodies:      requests whose body came more slowly than the least rate.
     slow_readers:     connections ended because their client took less than the least rate.
     refused:          requests that the wire itself answered with an error, by status.
     bytes_in:         of request bodies.
@@ -23,7 +22,6 @@ class WireCounts:
         "connections",
         "proxy_failures",
         "refused",
-        "slow_bodies",
         "slow_readers",
         "tls_failures",
         "turned_away",
@@ -35,7 +33,6 @@ class WireCounts:
         self.address_full = 0
         self.tls_failures = 0
         self.proxy_failures = 0
-        self.slow_bodies = 0
         self.slow_readers = 0
         self.refused: dict[int, int] = {}
         self.bytes_in = 0

@@ -5,11 +5,12 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.control.api.reply import ApiError, flag_of, instant, json_reply
+from gateway.control.api.reply import ApiError, flag_of, instant, json_reply, large_json_reply
 from gateway.control.context import AdminContext
+from gateway.control.inturns import in_turns
 from gateway.control.problem import Problem
 from gateway.control.reloads import Outcome, Report
-from gateway.control.secrets import shown_config
+from gateway.control.secrets import shown_config_in_turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,8 @@ class ConfigApi:
             "reloads": {outcome.value: reloads.outcomes[outcome.value] for outcome in Outcome},
         }
         if flag_of(request, "full"):
-            shown["config"] = shown_config(config, config.origins)
-        return json_reply(shown)
+            shown["config"] = await in_turns(shown_config_in_turns(config, config.origins))
+        return await large_json_reply(shown)
 
     async def reload(self, request: web.Request) -> web.Response:
         """Read the file again and apply it; with `?check=true` only say what would come of it."""

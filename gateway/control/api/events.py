@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 from aiohttp import web
 
-from gateway.control.api.reply import event_stream, json_reply
+from gateway.control.api.reply import event_stream, large_json_reply
 from gateway.control.context import AdminContext
 from gateway.control.dashboard.broadcast import Broadcast
 from gateway.control.dashboard.history import COLUMNS, REPLICA_COLUMNS, Point
@@ -55,7 +55,7 @@ class EventsApi:
     async def overview(self, _: web.Request) -> web.Response:
         """The document of the first event."""
         document = await self._overview.compose()
-        return json_reply({"now": self._context.wall(), **self._whole_history(), **document})
+        return await large_json_reply({"now": self._context.wall(), **self._whole_history(), **document})
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """`snapshot`, then `change` each second: items by section and key, null for one that is gone."""

@@ -6,9 +6,9 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.control.api.reply import json_reply, rounded
+from gateway.control.api.reply import large_json_reply, rounded
 from gateway.control.context import AdminContext
-from gateway.control.inturns import giving_way
+from gateway.control.inturns import Pace
 from gateway.control.upstreammetrics import failures_of
 from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
@@ -28,20 +28,23 @@ class PoolsApi:
 
     async def pools(self, _: web.Request) -> web.Response:
         """All pools, each with its replicas."""
-        return json_reply({"pools": [await self._pool(pool) for pool in self._pools()]})
+        pace = Pace()
+        return await large_json_reply({"pools": [await self._pool(pool, pace) for pool in self._pools()]})
 
     async def replicas(self, _: web.Request) -> web.Response:
         """All replicas."""
-        return json_reply({"replicas": [each for pool in self._pools() for each in await self._replicas(pool)]})
+        pace = Pace()
+        found = [each for pool in self._pools() for each in await self._replicas(pool, pace)]
+        return await large_json_reply({"replicas": found})
 
     def _pools(self) -> Iterator[Pool]:
         """All of them, but for those that go while the others are described."""
         pools = self.context.router.pools
         return (pool for pool in list(pools.values()) if pools.get(pool.name) is pool)
 
-    async def _pool(self, pool: Pool) -> dict[str, Any]:
+    async def _pool(self, pool: Pool, pace: Pace) -> dict[str, Any]:
         about = self._about(pool)
-        return about | {"replicas": await self._replicas(pool)}
+        return about | {"replicas": await self._replicas(pool, pace)}
 
     def _about(self, pool: Pool) -> dict[str, Any]:
         unavailable = pool.when_unavailable
@@ -75,14 +78,15 @@ class PoolsApi:
         queue = self.context.queues[pool.name]
         return rounded(queue.snapshot()) | {"size": queue.policy.queue, "max_wait_s": queue.policy.max_wait_s}
 
-    async def _replicas(self, pool: Pool) -> list[dict[str, Any]]:
+    async def _replicas(self, pool: Pool, pace: Pace) -> list[dict[str, Any]]:
         """In turns, since the loop carries requests, too."""
         breakers = {each["replica"]: each for each in self.context.breakers[pool.name].snapshot()}
-        return [
-            self._replica(pool, replica, breakers[replica.name])
-            async for replica in giving_way(pool.replicas)
-            if not replica.retired
-        ]
+        found: list[dict[str, Any]] = []
+        for replica in pool.replicas:
+            if not replica.retired:
+                found.append(self._replica(pool, replica, breakers[replica.name]))
+            await pace.pause()
+        return found
 
     def _replica(self, pool: Pool, replica: Replica, breaker: dict[str, object]) -> dict[str, Any]:
         context = self.context

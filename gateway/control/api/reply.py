@@ -16,6 +16,7 @@ from aiohttp.typedefs import Handler, Middleware
 from pydantic import ValidationError
 
 from gateway.control.document import Document
+from gateway.control.inturns import Pace
 from gateway.control.part import Part
 from gateway.control.validation import to_problem
 
@@ -40,6 +41,26 @@ def json_reply(value: object, status: int = 200) -> web.Response:
     """`value` as JSON, with a line end for people with curl."""
     body = orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
     return web.Response(body=body, status=status, content_type="application/json")
+
+
+async def large_json_reply(value: Mapping[str, object]) -> web.Response:
+    """The same for what holds many items in its lists and objects: these are encoded in turns."""
+    pace = Pace()
+    encoded: dict[str, object] = dict(value)
+    for name, part in value.items():
+        if isinstance(part, dict):
+            items: dict[object, orjson.Fragment] = {}
+            for key, item in part.items():
+                items[key] = orjson.Fragment(orjson.dumps(item))
+                await pace.pause()
+            encoded[name] = items
+        elif isinstance(part, list):
+            entries: list[orjson.Fragment] = []
+            for item in part:
+                entries.append(orjson.Fragment(orjson.dumps(item)))
+                await pace.pause()
+            encoded[name] = entries
+    return json_reply(encoded)
 
 
 async def event_stream(request: web.Request, events: AsyncGenerator[bytes, None]) -> web.StreamResponse:

@@ -11,6 +11,8 @@ from typing import Any
 import orjson
 import structlog
 
+from gateway.control.inturns import Pace
+
 log = structlog.get_logger("steplane.dashboard")
 
 _EVERY_S = 1.0
@@ -94,15 +96,20 @@ class Broadcast:
         """Compose, and find the items that are new, changed or gone."""
         document = await self._compose()
         changed: dict[str, dict[str, bytes]] = {}
+        pace = Pace()
         for section, items in document.items():
             known = self._encoded.setdefault(section, {})
-            now = {key: orjson.dumps(item) for key, item in items.items()}
-            found = {key: item for key, item in now.items() if known.get(key) != item}
+            now: dict[str, bytes] = {}
+            found: dict[str, bytes] = {}
+            for key, item in items.items():
+                now[key] = encoded = orjson.dumps(item)
+                if known.get(key) != encoded:
+                    found[key] = encoded
+                await pace.pause()
             found |= dict.fromkeys([key for key in known if key not in now], b"null")
             if found:
                 changed[section] = found
             self._encoded[section] = now
-            await asyncio.sleep(0)  # the loop carries requests, too
         return changed
 
     def _snapshot(self) -> bytes:

@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Any
 
 from gateway.control.context import AdminContext
+from gateway.control.inturns import giving_way
 from gateway.control.reloads import Report
 from gateway.control.secrets import shown_config
 
@@ -37,19 +38,19 @@ def _shown(report: Report | None) -> dict[str, Any] | None:
     }
 
 
-def rule_items(context: AdminContext) -> dict[str, Any]:
-    """In their order; a rule that can't match says why."""
+async def rule_items(context: AdminContext) -> dict[str, Any]:
+    """In their order; a rule that can't match says why. In turns, since there may be many."""
     hits: Counter[str] = Counter()
     for (_, name, _, _), count in context.tally.finished_requests().items():
         hits[name] += count
-    written = context.config.rules
-    dead = {each.key.partition("]")[0]: each.said for each in context.config.warnings}
+    config = context.config
+    dead = {each.key.partition("]")[0]: each.said for each in config.warnings}
     shown: dict[str, Any] = {}
-    for at, rule in enumerate(context.router.rules):
+    async for at, rule in giving_way(list(enumerate(context.router.rules))):
         if rule.name in shown:  # the last one, which is there without being written, may be written, too
             continue
-        part = written[at] if at < len(written) and written[at].name == rule.name else None
-        when = None if part is None else shown_config(part.when, context.config.origins, ("rules", at, "when"))
+        part = config.rules[at] if at < len(config.rules) and config.rules[at].name == rule.name else None
+        when = None if part is None else shown_config(part.when, config.origins, ("rules", at, "when"))
         to = ", ".join(rule.cheapest) or rule.pool or "refused"
         shown[rule.name] = {
             "at": at,

@@ -16,7 +16,7 @@ from gateway.control.dashboard.findings import Finding, Findings
 from gateway.control.dashboard.offenders import Offenders
 from gateway.control.dashboard.pools import pool_item
 from gateway.control.dashboard.replicas import Replicas
-from gateway.control.inturns import giving_way
+from gateway.control.inturns import Pace
 
 Document = dict[str, dict[str, Any]]
 """Items by section and key."""
@@ -43,7 +43,7 @@ class Overview:
             "replicas": replicas,
             "offenders": offenders,
             "configuration": configuration,
-            "rules": rule_items(self._context),
+            "rules": await rule_items(self._context),
         }
 
     async def look(self) -> None:
@@ -57,6 +57,7 @@ class Overview:
         pools: dict[str, Any] = {}
         replicas: dict[str, Any] = {}
         context = self._context
+        pace = Pace()
         errors: defaultdict[str, dict[str, int]] = defaultdict(dict)
         for (_, name, kind), count in context.tally.upstream_errors.items():
             errors[name][kind] = count
@@ -64,14 +65,17 @@ class Overview:
             if name not in context.queues:  # it has gone since the turn before, as replicas may have below
                 continue
             breakers = {str(each["replica"]): each for each in context.breakers[name].snapshot()}
-            async for replica in giving_way(pool.replicas):
+            for replica in pool.replicas:
                 if replica.name in breakers and not replica.retired:
                     label = replica.name
                     replicas[label] = self._replicas.item(
                         pool, replica, breakers[label], context.senses.status_of(label), errors.get(label, {})
                     )
-            states = Counter(replicas[each.name]["state"] for each in pool.replicas if each.name in replicas)
-            pools[name] = pool_item(context, pool, states)
+                    await pace.pause()
+            if name in context.queues:
+                states = Counter(replicas[each.name]["state"] for each in pool.replicas if each.name in replicas)
+                pools[name] = pool_item(context, pool, states)
+                await pace.pause()
         self._replicas.forget_all_but(replicas)
         return pools, replicas
 

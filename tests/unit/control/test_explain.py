@@ -188,6 +188,21 @@ rules:
     assert explained(router, chat(stream=True))["when_full"] == []
 
 
+def test_it_leaves_out_pools_that_would_not_take_it_when_its_own_is_full() -> None:
+    config = parse_config("""
+default_pool: a
+pools:
+  a: {replicas: [http://h:1], step_budget_us: 9, when_full: {spill: b}}
+  b: {replicas: [http://h:2], step_budget_us: 9, capabilities: {logprobs: false}, when_full: {spill: c}}
+  c: {replicas: [http://h:3], grammar_backend: llguidance}
+""")
+    router = build_router(config, available=True)
+
+    assert explained(router, chat())["when_full"] == ["b", "c"]
+    assert explained(router, chat(logprobs=True, top_logprobs=5))["when_full"] == ["c"]
+    assert explained(router, chat(response_format={"type": "json_object"}))["when_full"] == ["b"]
+
+
 def test_with_replicas_down_it_tells_the_spill_and_the_rejection() -> None:
     config = parse_config("""
 default_pool: a
