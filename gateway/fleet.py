@@ -7,7 +7,7 @@ request waits for it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import cast
 
 import structlog
@@ -17,7 +17,7 @@ from gateway.breaker.replicastates import ReplicaTransition
 from gateway.call import Link, Terms
 from gateway.control.assembly import build_pool, build_replica, build_target, pool_settings
 from gateway.control.config import Config, PoolConfig, ReplicaConfig
-from gateway.control.inturns import giving_way
+from gateway.control.inturns import Pace, giving_way
 from gateway.control.membership import MembershipError, Source
 from gateway.feed.health import HealthMonitor, HealthPolicy
 from gateway.feed.reach import Reach
@@ -142,12 +142,10 @@ class Fleet:
             self._name_from(config)
             opened = {name: self._open(name, config) for name in config.pools if name not in self.pools}
             joined: set[Replica] = set()
-            async for name, each in giving_way(self._missing(config)):
+            async for name, each in self._missing(config):
                 joined.add(self._join(opened.get(name) or self.terms[name], each, config))
             pools = {name: opened[name].pool if name in opened else self.pools[name] for name in config.pools}
-            await asyncio.sleep(0)
-            surplus = self._surplus(config)
-            await asyncio.sleep(0)
+            surplus = await self._surplus(config)
             await self._await_stand_ins(joined, surplus)
             async for name, part in giving_way(config.pools.items()):
                 self._reconfigure(opened.get(name) or self.terms[name], part, config)
@@ -246,8 +244,9 @@ class Fleet:
                     addresses.add(url)
         return wanted
 
-    def _missing(self, config: Config) -> Iterator[tuple[str, ReplicaConfig]]:
-        """Who should join, with the pool's name."""
+    async def _missing(self, config: Config) -> AsyncIterator[tuple[str, ReplicaConfig]]:
+        """Who should join, with the pool's name; looked for in turns."""
+        pace = Pace()
         taken: dict[str, str] = {}
         for name, part in config.pools.items():
             for label, each in self._wanted(name).items():
@@ -257,11 +256,15 @@ class Fleet:
                     log.error("replica_name_taken", replica=label, pool=name, taken_by=first)
                 elif present is None or present.pool != name or not _is_same(present, each, part):
                     yield name, each
+                await pace.pause()
 
-    def _surplus(self, config: Config) -> list[Replica]:
-        """Who should leave: not wanted, or followed by another of its name."""
-        wanted = {name: self._wanted(name) for name in config.pools}
-        return [replica for replica in self.links if self._is_surplus(replica, wanted.get(replica.pool, {}))]
+    async def _surplus(self, config: Config) -> list[Replica]:
+        """Who should leave: not wanted, or followed by another of its name; looked for in turns."""
+        wanted: dict[str, dict[str, ReplicaConfig]] = {}
+        async for name in giving_way(config.pools):
+            wanted[name] = self._wanted(name)
+        links = giving_way(list(self.links))
+        return [replica async for replica in links if self._is_surplus(replica, wanted.get(replica.pool, {}))]
 
     def _is_surplus(self, replica: Replica, wanted: Mapping[str, ReplicaConfig]) -> bool:
         return self._replicas.get(replica.name) is not replica or replica.name not in wanted

@@ -21,7 +21,7 @@ def settle_memory() -> None:
     keep_freed_memory()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(5_000, 5, 400)
+    gc.set_threshold(2_000, 5, 1_000)
 
 
 def keep_freed_memory() -> None:

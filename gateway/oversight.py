@@ -284,10 +284,10 @@ class Oversight:
             breakers[overseen.breaker] = None
             progress_s = max(overseen.last_read_at, self._advanced_s.get(name, overseen.last_read_at))
             overseen.breaker.observe_progress(name, overseen.replica.in_flight, progress_s)
-        for breaker in breakers:
+        async for breaker in giving_way(breakers):
             breaker.tick()
         if ticks % _SHARE_EVERY == 0:
-            for signature, amounts in self.book.export().items():
+            async for signature, amounts in giving_way(self.book.export().items()):
                 self.store.add(_COSTS, signature, amounts)
         if self._tenants is not None:
             for key, used in self._tenants.export().items():

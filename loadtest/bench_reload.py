@@ -2,8 +2,8 @@
 
 Run by `make bench-reload`: a gateway in this process with as many replicas and rules as asked for, each replica an
 address of one process that answers health checks. The pages that monitoring reads are read; then the file is rewritten
-and loaded again in three ways. Beside the wall clock, which tells of neighbours as well, stands the CPU time of the
-loop's longest turn.
+and loaded again in three ways. Beside the wall clock, which tells of the machine and its neighbours as well, stand the
+CPU time of the loop's longest turn, and how late the loop of another process was meanwhile that does nothing at all.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,8 +34,9 @@ _PAGES = ("/metrics", "/api/v1/replicas", "/api/v1/overview")
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """From one look at the clock to the next: how late it was, and what the loop's thread computed, in ms."""
+    """From one look at the clock to the next: when, how late it was, and what the loop's thread computed, in ms."""
 
+    ended_s: float
     late_ms: float
     cpu_ms: float
 
@@ -102,8 +103,8 @@ async def _watch(turns: list[_Turn]) -> None:
     while True:
         began, computed = time.perf_counter(), time.thread_time()
         await asyncio.sleep(_EVERY_S)
-        late_s = time.perf_counter() - began - _EVERY_S
-        turns.append(_Turn(late_s * 1e3, (time.thread_time() - computed) * 1e3))
+        ended = time.perf_counter()
+        turns.append(_Turn(ended, (ended - began - _EVERY_S) * 1e3, (time.thread_time() - computed) * 1e3))
 
 
 async def _during(work: Awaitable[object]) -> list[_Turn]:
@@ -115,11 +116,21 @@ async def _during(work: Awaitable[object]) -> list[_Turn]:
     return turns
 
 
-def _said(name: str, turns: list[_Turn]) -> str:
+def _said(name: str, turns: list[_Turn], beside: list[_Turn]) -> str:
     late = sorted(turn.late_ms for turn in turns)
     p99 = late[min(len(late) - 1, int(0.99 * len(late)))]
     longest = max(turn.cpu_ms for turn in turns)
-    return f"{name:<30} late: p99 {p99:6.2f}, most {late[-1]:6.2f} ms; longest turn {longest:5.2f} ms of CPU"
+    idle = max((turn.late_ms for turn in beside if turns[0].ended_s <= turn.ended_s <= turns[-1].ended_s), default=0.0)
+    return (
+        f"{name:<30} late: p99 {p99:6.2f}, most {late[-1]:6.2f} ms; longest turn {longest:5.2f} ms of CPU; "
+        f"a process that does nothing: late by {idle:5.2f} ms"
+    )
+
+
+async def _idle() -> None:
+    """Does nothing until its input ends, then says how late it was and when, by the machine's monotonic clock."""
+    for turn in await _during(asyncio.to_thread(sys.stdin.read)):
+        print(turn.ended_s, turn.late_ms)
 
 
 def _read(address: tuple[str, int], path: str) -> None:
@@ -132,10 +143,34 @@ def _read(address: tuple[str, int], path: str) -> None:
 
 
 async def _bench(replicas: int, rules: int) -> int:
-    command = [sys.executable, "-m", "loadtest.bench_reload", "--engines", "--replicas", str(replicas)]
-    engines = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
-    assert engines.stdout is not None
-    port = int(await engines.stdout.readline())
+    async with _beside("--engines", "--replicas", str(replicas)) as engines, _beside("--idle") as idle:
+        assert engines.stdout is not None
+        port = int(await engines.stdout.readline())
+        measured = await _measured(replicas, rules, port)
+        told, _ = await idle.communicate(b"")
+    beside = [_Turn(float(ended_s), float(late_ms), 0.0) for ended_s, late_ms in map(bytes.split, told.splitlines())]
+    print(f"{replicas} replicas, {rules} rules: how late the event loop is meanwhile")
+    for name, turns, more in measured:
+        print(f"{_said(name, turns, beside)}{more}")
+    return 0
+
+
+@contextlib.asynccontextmanager
+async def _beside(*role: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Another process of this module."""
+    command = [sys.executable, "-m", "loadtest.bench_reload", *role]
+    process = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
+
+
+async def _measured(replicas: int, rules: int, port: int) -> list[tuple[str, list[_Turn], str]]:
+    """What was done, the loop's turns meanwhile, and what is to be said besides."""
+    measured: list[tuple[str, list[_Turn], str]] = []
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "gateway.yaml"
         file.write_text(_document(replicas, rules, port, 0))
@@ -145,23 +180,22 @@ async def _bench(replicas: int, rules: int) -> int:
         await gateway.start()
         try:
             await gateway.wait_all_up()
-            print(f"{replicas} replicas, {rules} rules: how late the event loop is meanwhile")
             settle_memory()
-            print(_said("nothing to do", await _during(asyncio.sleep(2.0))))
-            for path in _PAGES:
-                print(_said(path, await _during(asyncio.to_thread(_read, gateway.admin_address, path))))
+            measured.append(("nothing to do", await _during(asyncio.sleep(2.0)), ""))
+            measured += [
+                (path, await _during(asyncio.to_thread(_read, gateway.admin_address, path)), "") for path in _PAGES
+            ]
             for variant, what in ((0, "nothing changed"), (1, "rules, budgets, a tenth new"), (2, "the same again")):
                 file.write_text(_document(replicas, rules, port, variant))
                 turns = await _during(gateway.reloading.reload("bench"))
                 report = gateway.reloading.reloads.last
                 assert report is not None
                 assert report.outcome.is_good, report.why
-                print(f"{_said(what, turns)}; took {report.took_s * 1e3:.0f} ms, {len(report.changes)} changes")
+                took = f"; took {report.took_s * 1e3:.0f} ms, {len(report.changes)} changes"
+                measured.append((what, turns, took))
         finally:
             await gateway.close()
-            engines.terminate()
-            await engines.wait()
-    return 0
+    return measured
 
 
 def main() -> int:
@@ -170,9 +204,13 @@ def main() -> int:
     parser.add_argument("--replicas", type=int, default=1000)
     parser.add_argument("--rules", type=int, default=500)
     parser.add_argument("--engines", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--idle", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.engines:
         uvloop.run(_engines(arguments.replicas))
+    if arguments.idle:
+        uvloop.run(_idle())
+        return 0
     return uvloop.run(_bench(arguments.replicas, arguments.rules))
 
 
