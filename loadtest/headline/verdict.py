@@ -13,12 +13,15 @@ _ITL, _TTFT, _HEAVY, _THROUGHPUT, _AGREE = 1.05, 1.10, 0.90, 0.98, 0.10
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One promise."""
+    """One promise; or, where it is nobody's (`promised`), a figure that is told beside them."""
 
     said: str
     met: bool
+    promised: bool = True
 
     def __str__(self) -> str:
+        if not self.promised:
+            return f"told    {self.said}"
         return f"{'met   ' if self.met else 'MISSED'}  {self.said}"
 
 
@@ -96,15 +99,24 @@ def goals(found: list[Line]) -> list[Goal]:
 
 
 def agreement(repeats: list[list[Line]]) -> list[Goal]:
-    """Whether the ratios of one front repeat from run to run."""
+    """Whether the ratios of one front repeat from run to run.
+
+    Those of TTFT are promised for us alone: where others are held hostage, p99 is the ninth latest of 860 requests, and
+    how late these are depends on how many a router happens to have sent to a replica just before it stands still.
+    """
     found = []
     for of_front in zip(*repeats, strict=True):
         for name, said in (("itl_p99", "p99 ITL"), ("ttft_p99", "p99 TTFT")):
             values = sorted(getattr(line, name) for line in of_front)
             apart = values[-1] / values[0] - 1
             shown = ", ".join(f"{getattr(line, name):.2f}" for line in of_front)
+            front = of_front[0].front
             found.append(
-                Goal(f"{of_front[0].front}: {said} ratios {shown} are {apart:.0%} apart (at most 10%)", apart <= _AGREE)
+                Goal(
+                    f"{front}: {said} ratios {shown} are {apart:.0%} apart (at most {_AGREE:.0%})",
+                    apart <= _AGREE,
+                    promised=front == OURS or name == "itl_p99",
+                )
             )
     return found
 

@@ -299,7 +299,18 @@ def test_runs_agree_when_their_ratios_are_within_a_tenth() -> None:
     assert OURS in table(at(1.0))
 
 
-@pytest.mark.parametrize(("hurt_ms", "said", "ended"), [(10.0, "14 of 14 goals", 0), (11.0, "12 of 14 goals", 1)])
+def test_first_tokens_of_peers_are_told_but_promised_to_nobody() -> None:
+    def at(front: str, ttft_p99: float) -> list[Line]:
+        return [Line(front, 1.0, ttft_p99, 20.0, 10.0, 1.0)]
+
+    ours = agreement([at(OURS, 1.0), at(OURS, 1.2)])
+    others = agreement([at("smg", 1.0), at("smg", 1.2)])
+    assert [(goal.promised, goal.met) for goal in ours] == [(True, True), (True, False)]
+    assert [(goal.promised, goal.met) for goal in others] == [(True, True), (False, False)]
+    assert str(others[1]).startswith("told    smg: p99 TTFT ratios 1.00, 1.20 are 20% apart")
+
+
+@pytest.mark.parametrize(("hurt_ms", "said", "ended"), [(10.0, "13 of 13 goals", 0), (11.0, "11 of 13 goals", 1)])
 def test_the_outcome_of_all_runs_is_judged_and_written_down(
     hurt_ms: float, said: str, ended: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
