@@ -14,6 +14,7 @@ from pathlib import Path
 
 from loadtest.client import gatewayapi
 from loadtest.client.openloop import OpenLoop, Target
+from loadtest.client.replicas import forget
 from loadtest.client.stepfeed import StepLog
 from loadtest.client.validation import validate
 from loadtest.results.run import ResultsError, Run, new_run, read
@@ -27,10 +28,14 @@ _REST_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What is read beside a target: step feeds of its replicas, and a Steplane gateway's admin port."""
+    """What there is beside a target: step feeds of its replicas, a Steplane gateway's admin port, and the replicas.
+
+    These forget before each slice what they have cached, so that none is judged by what was asked before.
+    """
 
     feeds: tuple[str, ...] = ()
     admin: str | None = None
+    replicas: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,7 @@ async def go_on(
         TargetError: of a URL.
         ValidationMissingError: replies should be validated, and jsonschema is not installed.
         AdminError: a gateway's admin port does not answer.
+        ReplicaError: a replica does not forget what it has cached.
     """
     by_name = {target.name: target for target in targets}
     done = {each.key for each in run.slices}
@@ -91,6 +97,8 @@ async def go_on(
     async with StepLog(feeds) as steps:
         for number, (name, phase, turn) in enumerate(wanted, 1):
             planned = plan(scenario, phase, f"{turn}/{name}")
+            beside = watched.get(name, Watched())
+            await forget(beside.replicas)
             loop = OpenLoop(scenario, by_name[name])
             steps.take()
             began, now = time.time(), time.monotonic()
@@ -100,7 +108,6 @@ async def go_on(
             began += began_s - now
             await asyncio.sleep(_REST_S)
             await asyncio.to_thread(validate, loop.outcomes)
-            beside = watched.get(name, Watched())
             made = Slice(name, phase, turn, began, classes_of(scenario, phase, loop.outcomes))
             since_s = began_s + scenario.warm_s
             made.delivered_per_s = delivered_of(loop.outcomes, since_s, since_s + scenario.duration_s)

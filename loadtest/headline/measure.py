@@ -52,7 +52,7 @@ async def measure(
             )
             for name in names
         ]
-        watched = {each.name: Watched(fleet.feeds, each.admin) for each in fronts}
+        watched = {each.name: Watched(fleet.feeds, each.admin, fleet.replicas) for each in fronts}
         await go_on(run, scenario, [Target(each.name, each.url) for each in fronts], watched, out, show)
     return run
 

@@ -6,7 +6,7 @@ Bodies are those of `/v1/chat/completions`, with SGLang's extensions where the A
 import itertools
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,13 @@ class Choice:
     count:  schemas, tools, names, logprobs, stop strings or characters, as the kind counts; None: as the kind does.
     folder: where its schemas are; None: made-up ones.
     zipf:   exponent of Zipf's law by which schemas are drawn.
+    fresh:  draws what no engine may have seen before; no two slices have the same one.
     """
 
     count: int | None = None
     folder: Path | None = None
     zipf: float = 1.0
+    fresh: random.Random = field(default_factory=random.Random)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +76,9 @@ def _large_schema_warm(choice: Choice, _chance: random.Random) -> Iterator[Asked
     yield from itertools.repeat(_structured(schemas.large(0, choice.count or 40)))
 
 
-def _large_schema_cold(choice: Choice, chance: random.Random) -> Iterator[Asked]:
+def _large_schema_cold(choice: Choice, _chance: random.Random) -> Iterator[Asked]:
     for _ in itertools.count():
-        yield _structured(schemas.large(chance.randrange(10**9), choice.count or 40))
+        yield _structured(schemas.large(choice.fresh.randrange(10**9), choice.count or 40))
 
 
 def _schemas_zipf(choice: Choice, chance: random.Random) -> Iterator[Asked]:
@@ -119,9 +121,9 @@ def _step_bomb(_choice: Choice, _chance: random.Random) -> Iterator[Asked]:
     yield from itertools.repeat(_structured(schema))
 
 
-def _compile_bomb(choice: Choice, chance: random.Random) -> Iterator[Asked]:
+def _compile_bomb(choice: Choice, _chance: random.Random) -> Iterator[Asked]:
     for _ in itertools.count():
-        yield _structured(schemas.open_object(chance.randrange(10**9), choice.count or 200))
+        yield _structured(schemas.open_object(choice.fresh.randrange(10**9), choice.count or 200))
 
 
 def _regex_bomb(_choice: Choice, _chance: random.Random) -> Iterator[Asked]:

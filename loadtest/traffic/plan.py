@@ -38,8 +38,9 @@ class Planned:
 def plan(scenario: Scenario, phase: str, turn: str) -> list[Planned]:
     """The requests of one slice in order of time.
 
-    A class has the same requests at the same moments in every phase and at every target; `turn` is what changes from
-    round to round, and makes request ids differ.
+    A class asks for the same at the same moments in every phase and at every target: kinds, lengths, and which of the
+    schemas that are asked for again and again. But prompts, and schemas that are to be new to an engine, are new in
+    every slice: else the engines would know from one gateway what the next one asks. `turn`: ROUND/TARGET.
     """
     planned: list[Planned] = []
     for name in scenario.classes_of(phase):
@@ -56,13 +57,14 @@ def class_of(rid: str) -> str:
 def _of_class(scenario: Scenario, name: str, turn: str, phase: str) -> list[Planned]:
     each = scenario.classes[name]
     chance = random.Random(f"{scenario.seed} {name} {turn.partition('/')[0]}")
+    fresh = random.Random(f"{scenario.seed} {name} {phase} {turn}")
     until_s = scenario.warm_s + scenario.duration_s
     moments = list(arrivals(each.arrivals, scenario.rate_of(name), until_s, chance))
-    asked = KINDS[each.kind](Choice(each.count, each.folder, each.zipf), chance)
+    asked = KINDS[each.kind](Choice(each.count, each.folder, each.zipf, fresh), chance)
     planned = []
     for number, (arrival, more) in enumerate(zip(moments, islice(asked, len(moments)), strict=True)):
         path = more.path or scenario.path
-        body = _body(scenario, each, arrival, path, chance) | more.fields | each.body
+        body = _body(scenario, each, arrival, path, chance, fresh) | more.fields | each.body
         if scenario.request_ids:
             body["rid"] = f"{name}{RID_SEPARATOR}{phase}-{turn}-{number}"
         planned.append(
@@ -71,10 +73,12 @@ def _of_class(scenario: Scenario, name: str, turn: str, phase: str) -> list[Plan
     return planned
 
 
-def _body(scenario: Scenario, each: TrafficClass, arrival: Arrival, path: str, chance: random.Random) -> dict[str, Any]:
+def _body(
+    scenario: Scenario, each: TrafficClass, arrival: Arrival, path: str, chance: random.Random, fresh: random.Random
+) -> dict[str, Any]:
     prompt = arrival.prompt_tokens or draw(each.prompt_tokens, chance)
     output = arrival.output_tokens or draw(each.output_tokens, chance)
-    content = " ".join(chance.choices(_WORDS, k=prompt))
+    content = " ".join(fresh.choices(_WORDS, k=prompt))
     asked = {"prompt": content} if path == COMPLETIONS else {"messages": [{"role": "user", "content": content}]}
     return {
         "model": scenario.model,

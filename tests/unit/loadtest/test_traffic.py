@@ -10,7 +10,7 @@ import pytest
 from loadtest.traffic.arrivals import Arrival, Bursts, Trace, TraceError, arrivals, read_trace
 from loadtest.traffic.kinds import COMPLETIONS, KINDS, Choice
 from loadtest.traffic.lengths import Lognormal, Uniform, draw
-from loadtest.traffic.plan import class_of, plan
+from loadtest.traffic.plan import Planned, class_of, plan
 from loadtest.traffic.scenario import SHIPPED, Scenario, ScenarioError, load
 from loadtest.traffic.schemas import SchemaError, some
 
@@ -22,6 +22,13 @@ def scenario(**more: object) -> Scenario:
     return Scenario.model_validate({"name": "s", "rate_per_s": 40, "duration_s": 10, "classes": classes, **more})
 
 
+def shape(planned: Planned) -> tuple[object, ...]:
+    """What is the same of a request at every target: all but its id and its words."""
+    body = orjson.loads(planned.body)
+    words = len(body["messages"][0]["content"].split())
+    return planned.due_s, planned.kind, planned.path, planned.measured, words, body["max_tokens"]
+
+
 @pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
 def test_what_is_shipped_can_be_run(path: Path) -> None:
     shipped = load(Path(path.stem))
@@ -31,15 +38,35 @@ def test_what_is_shipped_can_be_run(path: Path) -> None:
 
 
 def test_hostile_traffic_comes_on_top_and_leaves_the_others_as_they_were() -> None:
-    calm, hostile = (plan(scenario(request_ids=False), phase, "0/x") for phase in ("calm", "hostile"))
+    calm, hostile = (plan(scenario(), phase, "0/x") for phase in ("calm", "hostile"))
     assert {each.kind for each in calm} == {"chat"}
-    assert [each for each in hostile if each.kind == "chat"] == calm
+    assert [shape(each) for each in hostile if each.kind == "chat"] == [shape(each) for each in calm]
     assert len(hostile) > len(calm)
 
 
 def test_every_target_gets_the_same_and_every_round_something_else() -> None:
-    same = scenario(request_ids=False)
-    assert plan(same, "calm", "0/a") == plan(same, "calm", "0/b") != plan(same, "calm", "1/a")
+    first, second, later = (
+        [shape(each) for each in plan(scenario(), "hostile", turn)] for turn in ("0/a", "0/b", "1/a")
+    )
+    assert first == second != later
+
+
+def test_what_is_asked_twice_for_the_same_slice_is_the_same() -> None:
+    assert plan(scenario(), "hostile", "0/a") == plan(scenario(), "hostile", "0/a")
+
+
+def test_no_engine_knows_from_one_target_what_the_next_one_asks() -> None:
+    classes = {
+        "chat": {"kind": "chat"},
+        "cold": {"kind": "large_schema_cold", "hostile": True},
+        "bomb": {"kind": "compile_bomb", "hostile": True},
+    }
+    asked = scenario(request_ids=False, classes=classes)
+    slices = [plan(asked, phase, turn) for turn in ("0/a", "0/b") for phase in ("calm", "hostile")]
+    bodies = [each.body for planned in slices for each in planned]
+    assert len(set(bodies)) == len(bodies)
+    schemas = [orjson.dumps(each.schema) for planned in slices for each in planned if each.schema is not None]
+    assert len(set(schemas)) == len(schemas) > 0
 
 
 def test_classes_share_the_rate_by_weight() -> None:
