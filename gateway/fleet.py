@@ -249,14 +249,13 @@ class Fleet:
         pace = Pace()
         taken: dict[str, str] = {}
         for name, part in config.pools.items():
-            for label, each in self._wanted(name).items():
+            async for label, each in giving_way(self._wanted(name).items(), pace):
                 first = taken.setdefault(label, name)
                 present = self._replicas.get(label)
                 if first != name:
                     log.error("replica_name_taken", replica=label, pool=name, taken_by=first)
                 elif present is None or present.pool != name or not _is_same(present, each, part):
                     yield name, each
-                await pace.pause()
 
     async def _surplus(self, config: Config) -> list[Replica]:
         """Who should leave: not wanted, or followed by another of its name; looked for in turns."""

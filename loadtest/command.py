@@ -1,6 +1,7 @@
 """What `steplane loadtest` does: run, report and compare. Reads and writes files; the command line is elsewhere."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -101,6 +102,6 @@ def _watched(feeds: Sequence[str], admins: Sequence[str], names: Sequence[str]) 
             if name not in names or not url:
                 raise TargetError(f"{option} {text}: expected NAME=URL, NAME one of {', '.join(names)}")
             old = by_name.get(name, Watched())
-            new = Watched((*old.feeds, url), old.admin) if option == "--feed" else Watched(old.feeds, url)
+            new = replace(old, feeds=(*old.feeds, url)) if option == "--feed" else replace(old, admin=url)
             by_name[name] = new
     return by_name

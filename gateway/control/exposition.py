@@ -5,8 +5,9 @@ are joined. Between two parts, and between two pieces of text, the loop goes on,
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
@@ -25,6 +26,17 @@ def in_parts(pools: Mapping[str, Pool]) -> Iterator[list[Replica]]:
     replicas = [replica for pool in pools.values() for replica in pool.replicas]
     for at in range(0, max(1, len(replicas)), _REPLICAS_IN_ONE_TURN):
         yield [replica for replica in replicas[at : at + _REPLICAS_IN_ONE_TURN] if not replica.retired]
+
+
+def flags(
+    name: str, documentation: str, pools: Mapping[str, Pool], is_set: Callable[[Replica], bool]
+) -> Iterator[GaugeMetricFamily]:
+    """A gauge of 0 or 1 for each replica of all pools, in parts."""
+    for part in in_parts(pools):
+        family = GaugeMetricFamily(name, documentation, labels=("pool", "replica"))
+        for replica in part:
+            family.add_metric((replica.pool, replica.name), float(is_set(replica)))
+        yield family
 
 
 async def gather(registry: CollectorRegistry) -> list[Metric]:

@@ -37,9 +37,12 @@ async def in_turns(turns: Generator[None, None, Result]) -> Result:
         await pace.pause()
 
 
-async def giving_way(items: Iterable[Item]) -> AsyncIterator[Item]:
-    """The items, with a look at what requests want whenever they have waited for long enough."""
-    pace = Pace()
+async def giving_way(items: Iterable[Item], pace: Pace | None = None) -> AsyncIterator[Item]:
+    """The items, with a look at what requests want whenever they have waited for long enough.
+
+    pace: that of a larger piece of work, which this is a part of.
+    """
+    pace = pace or Pace()
     for item in items:
         yield item
         await pace.pause()

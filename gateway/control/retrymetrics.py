@@ -6,11 +6,10 @@ fixed lists (tally.py).
 
 from collections.abc import Iterator, Mapping
 
-from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gateway.control.exposition import in_parts
+from gateway.control.exposition import flags
 from gateway.control.families import counted
 from gateway.control.tally import Tally
 from gateway.routing.pool import Pool
@@ -51,12 +50,9 @@ class RetryMetrics(Collector):
             ("pool",),
             tally.deadlines_exceeded.items(),
         )
-        for part in in_parts(self._pools):
-            resting = GaugeMetricFamily(
-                "steplane_replica_resting",
-                "1 while a replica gets no requests because its engine said when to come back, else 0.",
-                labels=("pool", "replica"),
-            )
-            for replica in part:
-                resting.add_metric((replica.pool, replica.name), float(replica.resting))
-            yield resting
+        yield from flags(
+            "steplane_replica_resting",
+            "1 while a replica gets no requests because its engine said when to come back, else 0.",
+            self._pools,
+            lambda replica: replica.resting,
+        )

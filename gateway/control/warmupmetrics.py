@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 
-from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gateway.control.exposition import in_parts
+from gateway.control.exposition import flags
 from gateway.control.families import counted
 from gateway.control.warmuptally import WarmUpTally
 from gateway.routing.pool import Pool
@@ -41,12 +41,9 @@ class WarmUpMetrics(Collector):
         for pool, histogram in self._tally.seconds.items():
             seconds.add_metric((pool,), histogram.cumulative(), histogram.total)
         yield seconds
-        for part in in_parts(self._pools):
-            warming = GaugeMetricFamily(
-                "steplane_replica_warming",
-                "1 while a replica gets no requests because it is being warmed up, else 0.",
-                labels=("pool", "replica"),
-            )
-            for replica in part:
-                warming.add_metric((replica.pool, replica.name), float(replica.warming))
-            yield warming
+        yield from flags(
+            "steplane_replica_warming",
+            "1 while a replica gets no requests because it is being warmed up, else 0.",
+            self._pools,
+            lambda replica: replica.warming,
+        )

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from gateway.control.api.reply import large_json_reply, rounded
 from gateway.control.context import AdminContext
-from gateway.control.inturns import Pace
+from gateway.control.inturns import Pace, giving_way
 from gateway.control.upstreammetrics import failures_of
 from gateway.routing.pool import Pool
 from gateway.routing.replica import Replica
@@ -81,12 +81,11 @@ class PoolsApi:
     async def _replicas(self, pool: Pool, pace: Pace) -> list[dict[str, Any]]:
         """In turns, since the loop carries requests, too."""
         breakers = {each["replica"]: each for each in self.context.breakers[pool.name].snapshot()}
-        found: list[dict[str, Any]] = []
-        for replica in pool.replicas:
-            if not replica.retired:
-                found.append(self._replica(pool, replica, breakers[replica.name]))
-            await pace.pause()
-        return found
+        return [
+            self._replica(pool, replica, breakers[replica.name])
+            async for replica in giving_way(pool.replicas, pace)
+            if not replica.retired
+        ]
 
     def _replica(self, pool: Pool, replica: Replica, breaker: dict[str, object]) -> dict[str, Any]:
         context = self.context

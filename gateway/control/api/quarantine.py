@@ -3,7 +3,6 @@
 A key is a cost signature or a tenant's name; where it could be either, `?kind=` says which.
 """
 
-import asyncio
 from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
@@ -17,6 +16,7 @@ from gateway.control.api.record import record_document
 from gateway.control.api.reply import ApiError, body_of, count_of, instant, json_reply
 from gateway.control.api.state import store_document
 from gateway.control.context import AdminContext
+from gateway.control.inturns import giving_way
 from gateway.control.part import Part, Seconds
 from gateway.control.validation import custom_error
 from gateway.feed.running import Running
@@ -24,7 +24,6 @@ from gateway.hookcost.signature import is_signature
 
 _LISTED = 100
 _MOST = 1000
-_IN_ONE_TURN = 25
 _LONGEST_TEXT = 500
 _LONGEST_WAIT_S = 366 * 86_400.0
 
@@ -105,11 +104,7 @@ class QuarantineApi:
         """Everything that is barred, newest first."""
         limit = count_of(request, "limit", _LISTED, _MOST)
         records = self.context.trust.snapshot()
-        listed: list[dict[str, Any]] = []
-        for record in records[:limit]:
-            listed.append(record_document(record))
-            if len(listed) % _IN_ONE_TURN == 0:
-                await asyncio.sleep(0)  # the loop carries requests, too
+        listed = [record_document(record) async for record in giving_way(records[:limit])]
         return json_reply(
             {
                 "now": instant(self.context.wall()),

@@ -16,7 +16,7 @@ from aiohttp.typedefs import Handler, Middleware
 from pydantic import ValidationError
 
 from gateway.control.document import Document
-from gateway.control.inturns import Pace
+from gateway.control.inturns import Pace, giving_way
 from gateway.control.part import Part
 from gateway.control.validation import to_problem
 
@@ -49,18 +49,14 @@ async def large_json_reply(value: Mapping[str, object]) -> web.Response:
     encoded: dict[str, object] = dict(value)
     for name, part in value.items():
         if isinstance(part, dict):
-            items: dict[object, orjson.Fragment] = {}
-            for key, item in part.items():
-                items[key] = orjson.Fragment(orjson.dumps(item))
-                await pace.pause()
-            encoded[name] = items
+            encoded[name] = {key: _encoded(item) async for key, item in giving_way(part.items(), pace)}
         elif isinstance(part, list):
-            entries: list[orjson.Fragment] = []
-            for item in part:
-                entries.append(orjson.Fragment(orjson.dumps(item)))
-                await pace.pause()
-            encoded[name] = entries
+            encoded[name] = [_encoded(item) async for item in giving_way(part, pace)]
     return json_reply(encoded)
+
+
+def _encoded(item: object) -> orjson.Fragment:
+    return orjson.Fragment(orjson.dumps(item))
 
 
 async def event_stream(request: web.Request, events: AsyncGenerator[bytes, None]) -> web.StreamResponse:

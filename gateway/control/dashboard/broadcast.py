@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import structlog
 
-from gateway.control.inturns import Pace
+from gateway.control.inturns import Pace, giving_way
 
 log = structlog.get_logger("steplane.dashboard")
 
@@ -101,11 +101,10 @@ class Broadcast:
             known = self._encoded.setdefault(section, {})
             now: dict[str, bytes] = {}
             found: dict[str, bytes] = {}
-            for key, item in items.items():
+            async for key, item in giving_way(items.items(), pace):
                 now[key] = encoded = orjson.dumps(item)
                 if known.get(key) != encoded:
                     found[key] = encoded
-                await pace.pause()
             found |= dict.fromkeys([key for key in known if key not in now], b"null")
             if found:
                 changed[section] = found

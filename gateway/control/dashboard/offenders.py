@@ -1,19 +1,17 @@
 """How the page is told of kinds of requests: what is barred and why, and the dearest of what is not."""
 
-import asyncio
 from dataclasses import asdict
 from typing import Any
 
 from gateway.breaker.record import BreakerRecord, Kind, State
 from gateway.control.api.record import record_document
 from gateway.control.context import AdminContext
-from gateway.control.inturns import in_turns
+from gateway.control.inturns import giving_way, in_turns
 from gateway.hookcost.costbook import CostEntry
 
 _LISTED = 200
 _TOP = 20
 _TOP_EVERY_S = 5.0
-_IN_ONE_TURN = 25
 
 
 class Offenders:
@@ -28,10 +26,8 @@ class Offenders:
         """What is barred, and the dearest of what is not."""
         context = self._context
         shown: dict[str, Any] = {}
-        for record in context.trust.snapshot()[:_LISTED]:
+        async for record in giving_way(context.trust.snapshot()[:_LISTED]):
             shown[f"{record.kind.value}/{record.key}"] = self._item(record, context.book.entry(record.key))
-            if len(shown) % _IN_ONE_TURN == 0:
-                await asyncio.sleep(0)
         now_s = context.clock()
         if now_s - self._top_at_s >= _TOP_EVERY_S:
             self._top_at_s = now_s

@@ -16,7 +16,7 @@ from gateway.control.dashboard.findings import Finding, Findings
 from gateway.control.dashboard.offenders import Offenders
 from gateway.control.dashboard.pools import pool_item
 from gateway.control.dashboard.replicas import Replicas
-from gateway.control.inturns import Pace
+from gateway.control.inturns import Pace, giving_way
 
 Document = dict[str, dict[str, Any]]
 """Items by section and key."""
@@ -61,21 +61,19 @@ class Overview:
         errors: defaultdict[str, dict[str, int]] = defaultdict(dict)
         for (_, name, kind), count in context.tally.upstream_errors.items():
             errors[name][kind] = count
-        for name, pool in list(context.router.pools.items()):
+        async for name, pool in giving_way(list(context.router.pools.items()), pace):
             if name not in context.queues:  # it has gone since the turn before, as replicas may have below
                 continue
             breakers = {str(each["replica"]): each for each in context.breakers[name].snapshot()}
-            for replica in pool.replicas:
+            async for replica in giving_way(pool.replicas, pace):
                 if replica.name in breakers and not replica.retired:
                     label = replica.name
                     replicas[label] = self._replicas.item(
                         pool, replica, breakers[label], context.senses.status_of(label), errors.get(label, {})
                     )
-                    await pace.pause()
             if name in context.queues:
                 states = Counter(replicas[each.name]["state"] for each in pool.replicas if each.name in replicas)
                 pools[name] = pool_item(context, pool, states)
-                await pace.pause()
         self._replicas.forget_all_but(replicas)
         return pools, replicas
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 from gateway.control.context import AdminContext
 from gateway.control.dashboard.history import PoolTotals, StepTotal
-from gateway.control.inturns import Pace
+from gateway.control.inturns import Pace, giving_way
 from gateway.routing.replica import Replica
 
 _SERVER_ERROR = 5
@@ -27,7 +27,7 @@ async def pool_totals(context: AdminContext) -> dict[str, PoolTotals]:
             refused[origin] += count
     totals: dict[str, PoolTotals] = {}
     pace = Pace()
-    for name, pool in list(context.router.pools.items()):
+    async for name, pool in giving_way(list(context.router.pools.items()), pace):
         queue = context.queues.get(name)
         if queue is None:  # it has gone since the turn before
             continue
@@ -35,7 +35,7 @@ async def pool_totals(context: AdminContext) -> dict[str, PoolTotals]:
         steps: dict[str, StepTotal] = {}
         gaps_us: dict[str, float] = {}
         first_bytes: dict[str, tuple[int, ...]] = {}
-        for replica in replicas:
+        async for replica in giving_way(replicas, pace):
             told = _steps(context, replica)
             if told is not None:
                 steps[replica.name] = told
@@ -45,7 +45,6 @@ async def pool_totals(context: AdminContext) -> dict[str, PoolTotals]:
             counts = context.tally.first_bytes.get(replica.name)
             if counts is not None:
                 first_bytes[replica.name] = tuple(counts)
-            await pace.pause()
         totals[name] = PoolTotals(
             requests=requests[name],
             failed=failed[name],
@@ -59,7 +58,6 @@ async def pool_totals(context: AdminContext) -> dict[str, PoolTotals]:
             waiting=pool.waiting,
             booked_us=max([replica.booked_us for replica in replicas], default=0.0),
         )
-        await pace.pause()
     return totals
 
 

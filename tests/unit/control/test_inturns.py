@@ -39,9 +39,8 @@ async def by_giving_way() -> None:
 async def by_the_pace_of_several_loops() -> None:
     pace = Pace()
     for _ in range(STEPS):
-        for _ in range(1):
+        async for _ in giving_way(range(1), pace):
             work()
-            await pace.pause()
 
 
 async def turns_of_others(way: Callable[[], Awaitable[None]]) -> int:
